@@ -1,0 +1,1 @@
+"""Worker processes: the payment work, the ledger, and the partition assignor inside the consumer group."""

@@ -1,0 +1,1 @@
+"""The control loop: observe, decide, act, journal; scalers, monitors, actuators and the plan service."""

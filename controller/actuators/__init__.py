@@ -1,0 +1,1 @@
+"""Actuators: each carries decisions out on one kind of fleet."""

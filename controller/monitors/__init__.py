@@ -1,0 +1,1 @@
+"""Monitors: each reads one kind of fleet."""

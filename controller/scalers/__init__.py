@@ -1,0 +1,1 @@
+"""Scalers, one file each, readable line against line with their papers."""

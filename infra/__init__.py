@@ -1,0 +1,1 @@
+"""Worlds and what they stand on: the local services, later Kubernetes."""

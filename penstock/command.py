@@ -1,0 +1,61 @@
+"""The ``penstock`` command. Rooms add their sub-commands as entry points in the group ``penstock.commands``."""
+
+import sys
+from importlib.metadata import entry_points
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from penstock import __version__
+from penstock.errors import PenstockError
+
+errors = Console(stderr=True, soft_wrap=True, highlight=False)
+
+app = typer.Typer(
+    name="penstock",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="A testbed and reference deployment for autoscalers of event-driven systems.",
+    epilog="Example: penstock compare binpack-workload-1 --scalers binpack-tail,linear --from 420 --seconds 110",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+def build() -> typer.Typer:
+    """The command with every room's sub-commands."""
+    for point in sorted(entry_points(group="penstock.commands"), key=lambda point: point.name):
+        point.load()(app)
+    return app
+
+
+def main() -> None:
+    """Entry point: bad input ends in one clear line and exit code 2, Ctrl-C in exit code 130."""
+    try:
+        build()(standalone_mode=True)
+    except PenstockError as error:
+        errors.print(f"[bold red]error:[/] {_plain(str(error))}", markup=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        sys.exit(130)
+
+
+def _plain(text: str) -> str:
+    """Text in which rich sees no markup."""
+    return text.replace("[", r"\[")

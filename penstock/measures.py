@@ -1,0 +1,286 @@
+"""Measures, defined once (numpy, exact). Spark computes the same ones on what outgrows one machine.
+
+Latency runs from an event's *intended* send time to the earliest terminal Result. Percentiles are nearest-rank on
+raw values (``inverted_cdf``), so that a percentile taken from the log-bucket histogram lies in the very bucket of the
+exact one. Negative values are kept and counted, never dropped.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from penstock.contracts import Action, ReplicaEvent
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+
+# --- log buckets -----------------------------------------------------------------------------------------------------
+
+BUCKET_FLOOR_S = 1e-6
+"""Values at or below this (also negative ones) are in bucket 0."""
+BUCKET_RATIO = 1.01
+"""Each bucket is 1 % wide: bucket b > 0 holds (floor · ratio^(b-1), floor · ratio^b]."""
+
+
+def bucket_of(latency_s: npt.ArrayLike) -> Ints:
+    """Log bucket of each latency in seconds; same shape."""
+    values = np.asarray(latency_s, dtype=np.float64)
+    above = np.maximum(values, BUCKET_FLOOR_S) / BUCKET_FLOOR_S
+    return np.ceil(np.log(above) / math.log(BUCKET_RATIO) - 1e-9).astype(np.int64)
+
+
+def bucket_upper_s(bucket: npt.ArrayLike) -> Floats:
+    """Upper bound of each bucket in seconds; what a histogram reports as the value."""
+    return np.asarray(BUCKET_FLOOR_S * np.power(BUCKET_RATIO, np.asarray(bucket, dtype=np.float64)))
+
+
+def histogram(latency_s: npt.ArrayLike) -> tuple[Ints, Ints]:
+    """(buckets ascending, counts), without empty ones."""
+    buckets, counts = np.unique(bucket_of(latency_s), return_counts=True)
+    return buckets, counts.astype(np.int64)
+
+
+def histogram_percentiles(buckets: Ints, counts: Ints, percentiles: Sequence[float] = PERCENTILES) -> Ints:
+    """Bucket in which each percentile lies (nearest rank). ``buckets`` ascending. Empty histogram: ValueError."""
+    cumulative = np.cumsum(counts)
+    if len(cumulative) == 0 or cumulative[-1] == 0:
+        raise ValueError("percentiles of nothing")
+    ranks = np.maximum(1, np.ceil(np.asarray(percentiles) / 100 * cumulative[-1] - 1e-9))
+    found: Ints = buckets[np.searchsorted(cumulative, ranks)]
+    return found
+
+
+def percentiles_s(latency_s: Floats, percentiles: Sequence[float] = PERCENTILES) -> Floats:
+    """Nearest-rank percentiles of raw latencies in seconds; NaN for no values."""
+    if len(latency_s) == 0:
+        return np.full(len(percentiles), np.nan)
+    return np.asarray(np.percentile(latency_s, percentiles, method="inverted_cdf"))
+
+
+# --- latency ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Completions:
+    """Earliest terminal result of each event that completed, one row an event, ascending id. Times: ns since the epoch.
+
+    ``redelivered`` counts result rows beyond the first of their id.
+    """
+
+    event_id: Ints
+    intended_ns: Ints
+    sent_ns: Ints
+    started_ns: Ints
+    finished_ns: Ints
+    redelivered: int
+
+    @property
+    def latency_s(self) -> Floats:
+        """Intended send time → finished, seconds, shape (events,)."""
+        return (self.finished_ns - self.intended_ns) / 1e9
+
+    @property
+    def send_delay_s(self) -> Floats:
+        """Intended → sent."""
+        return (self.sent_ns - self.intended_ns) / 1e9
+
+    @property
+    def queueing_s(self) -> Floats:
+        """Sent → service started."""
+        return (self.started_ns - self.sent_ns) / 1e9
+
+    @property
+    def service_s(self) -> Floats:
+        """Service started → finished."""
+        return (self.finished_ns - self.started_ns) / 1e9
+
+
+def completions(event_id: Ints, intended_ns: Ints, sent_ns: Ints, started_ns: Ints, finished_ns: Ints) -> Completions:
+    """Keep the earliest-finished row of each id. Arrays of one length, rows of terminal completed results only."""
+    order = np.lexsort((finished_ns, event_id))
+    ids = event_id[order]
+    first = np.ones(len(ids), dtype=bool)
+    first[1:] = ids[1:] != ids[:-1]
+    rows = order[first]
+    return Completions(
+        event_id=event_id[rows],
+        intended_ns=intended_ns[rows],
+        sent_ns=sent_ns[rows],
+        started_ns=started_ns[rows],
+        finished_ns=finished_ns[rows],
+        redelivered=len(event_id) - len(rows),
+    )
+
+
+def slo_share(latency_s: Floats, slo_s: float, due: int | None = None) -> float:
+    """Share of events with latency ≤ ``slo_s`` among ``due`` (default: those that completed). NaN for none."""
+    total = len(latency_s) if due is None else due
+    return float(np.count_nonzero(latency_s <= slo_s)) / total if total else math.nan
+
+
+# --- cost ------------------------------------------------------------------------------------------------------------
+
+
+def replica_seconds(events: Iterable[ReplicaEvent], start_ns: int, end_ns: int) -> float:
+    """Replica time between two instants: each replica counts from ``requested`` to ``gone`` (or to the end)."""
+    since: dict[str, int] = {}
+    total_ns = 0
+    for event in events:
+        at_ns = min(max(event.at_ns, start_ns), end_ns)
+        if event.phase == "requested":
+            since.setdefault(event.replica, at_ns)
+        elif event.phase == "gone" and event.replica in since:
+            total_ns += at_ns - since.pop(event.replica)
+    total_ns += sum(end_ns - began for began in since.values())
+    return total_ns / 1e9
+
+
+def replicas_over_time(events: Iterable[ReplicaEvent]) -> tuple[Ints, Ints]:
+    """(at_ns, replicas that exist from then on), a step function."""
+    times: list[int] = []
+    counts: list[int] = []
+    alive: set[str] = set()
+    for event in sorted(events, key=lambda event: event.at_ns):
+        before = len(alive)
+        if event.phase == "requested":
+            alive.add(event.replica)
+        elif event.phase == "gone":
+            alive.discard(event.replica)
+        if len(alive) != before:
+            times.append(event.at_ns)
+            counts.append(len(alive))
+    return np.asarray(times, dtype=np.int64), np.asarray(counts, dtype=np.int64)
+
+
+class ScaleCounts(msgspec.Struct, frozen=True):
+    """Scale actions and the replicas they added or removed (reading B17: both are reported)."""
+
+    up_actions: int = 0
+    down_actions: int = 0
+    replicas_added: int = 0
+    replicas_removed: int = 0
+    reassignments: int = 0
+
+
+def scale_counts(actions: Iterable[tuple[Action, int, int]]) -> ScaleCounts:
+    """From (action, replicas before, replicas after) of each decision that was carried out."""
+    up = down = added = removed = reassigned = 0
+    for action, before, after in actions:
+        if action == "up" and after > before:
+            up += 1
+            added += after - before
+        elif action == "down" and after < before:
+            down += 1
+            removed += before - after
+        elif action == "reassign":
+            reassigned += 1
+    return ScaleCounts(up, down, added, removed, reassigned)
+
+
+# --- conservation ----------------------------------------------------------------------------------------------------
+
+
+class Conservation(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts by distinct id (design, measurement rule 3).
+
+    scheduled = acknowledged + never_sent;
+    acknowledged = completed + failed + rejected + dead_lettered + in_flight + lost.
+    ``agree``: delivery reports, ledger and result ids name the same events. ``foreign`` results belong to no
+    scheduled event.
+    """
+
+    scheduled: int
+    acknowledged: int
+    never_sent: int
+    completed: int
+    failed: int
+    rejected: int
+    dead_lettered: int
+    in_flight: int
+    lost: int
+    booked: int
+    redelivered: int
+    foreign: int
+    agree: bool
+    disagreements: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Nothing lost and all three counts agree."""
+        return self.agree and self.lost == 0
+
+
+def conservation(
+    *,
+    scheduled: int,
+    acknowledged: Ints,
+    booked: Ints,
+    results: Mapping[str, Ints],
+    result_rows: int,
+    foreign: int = 0,
+    in_flight: int = 0,
+) -> Conservation:
+    """Balance of a run.
+
+    ``acknowledged``, ``booked``: ids from delivery reports and from the ledger. ``results``: ids of terminal results by
+    outcome; an id with several outcomes counts under the first of completed, failed, rejected, dead-lettered.
+    ``in_flight``: acknowledged events known to be still waiting (a run that was stopped, not drained). Ids outside
+    0…scheduled-1 are foreign.
+    """
+    acked = set(np.unique(acknowledged).tolist())
+    ledger = set(np.unique(booked).tolist())
+    remaining = set(range(scheduled))
+    by_outcome: dict[str, set[int]] = {}
+    seen: set[int] = set()
+    for outcome in ("completed", "failed", "rejected", "dead-lettered"):
+        ids = set(np.unique(results.get(outcome, np.empty(0, dtype=np.int64))).tolist()) & remaining
+        by_outcome[outcome] = ids - seen
+        seen |= ids
+    lost_ids = acked - seen
+    disagreements = []
+    for text, ids in (
+        ("acknowledged without a result", lost_ids),
+        ("result without acknowledgement", seen - acked),
+        ("completed but not in the ledger", by_outcome["completed"] - ledger),
+        ("in the ledger without a completed result", ledger - by_outcome["completed"]),
+    ):
+        if ids and not (text.startswith("acknowledged") and len(ids) == in_flight):
+            disagreements.append(f"{text}: {len(ids)} (first ids {', '.join(map(str, sorted(ids)[:5]))})")
+    return Conservation(
+        scheduled=scheduled,
+        acknowledged=len(acked),
+        never_sent=scheduled - len(acked),
+        completed=len(by_outcome["completed"]),
+        failed=len(by_outcome["failed"]),
+        rejected=len(by_outcome["rejected"]),
+        dead_lettered=len(by_outcome["dead-lettered"]),
+        in_flight=in_flight,
+        lost=max(0, len(lost_ids) - in_flight),
+        booked=len(ledger),
+        redelivered=result_rows - len(seen),
+        foreign=foreign,
+        agree=not disagreements,
+        disagreements=tuple(disagreements),
+    )
+
+
+# --- claims ----------------------------------------------------------------------------------------------------------
+
+
+def bootstrap_interval(
+    values: Sequence[float], *, seed: int = 1, level: float = 0.95, draws: int = 10_000
+) -> tuple[float, float]:
+    """Percentile bootstrap interval of the mean over repetitions. One value: (value, value)."""
+    sample = np.asarray(values, dtype=np.float64)
+    if len(sample) == 0:
+        return math.nan, math.nan
+    rng = np.random.default_rng(seed)
+    means = rng.choice(sample, size=(draws, len(sample)), replace=True).mean(axis=1)
+    low, high = np.percentile(means, [50 * (1 - level), 100 - 50 * (1 - level)])
+    return float(low), float(high)

@@ -1,0 +1,115 @@
+"""A plan: which partitions belong together on one consumer, and which member holds which group.
+
+The scaler gives groups, not members; members are matched to groups by overlap with what they hold, so that as few
+partitions move as can be. Both the controller (which publishes plans) and the assignor inside the consumer group
+(which answers with them) use this module.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from penstock.contracts import Groups
+
+
+class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Groups of partitions with an epoch that only grows.
+
+    ``members`` are the replicas that the plan was made for (the ones that stay); replicas outside it get nothing.
+    Empty ``members`` means anyone may take a group.
+    """
+
+    epoch: int
+    groups: Groups
+    members: tuple[str, ...] = ()
+
+    def partitions(self) -> set[int]:
+        """All partitions the plan speaks of."""
+        return {p for group in self.groups for p in group}
+
+
+def same_grouping(a: Sequence[Sequence[int]], b: Sequence[Sequence[int]]) -> bool:
+    """Whether two groupings are equal as sets of sets; empty groups do not count (reading B18)."""
+    return {frozenset(g) for g in a if g} == {frozenset(g) for g in b if g}
+
+
+def match_members(groups: Groups, held: Mapping[str, Iterable[int]]) -> dict[str, tuple[int, ...]]:
+    """Give each group to a member, sticky by overlap.
+
+    ``held`` maps every member to the partitions it holds now. Pairs with the largest overlap are fixed first (ties:
+    larger group, then member name). Members left over get nothing; groups left over (fewer members than groups) go to
+    the member with the fewest partitions. Deterministic; every member is in the answer.
+    """
+    answer: dict[str, list[int]] = {member: [] for member in sorted(held)}
+    if not answer:
+        return {}
+    holding = {member: set(partitions) for member, partitions in held.items()}
+    open_groups = [tuple(sorted(group)) for group in groups if group]
+    pairs = sorted(
+        (
+            (-len(holding[member].intersection(group)), -len(group), member, index)
+            for index, group in enumerate(open_groups)
+            for member in answer
+        ),
+    )
+    taken: set[int] = set()
+    for _, _, member, index in pairs:
+        if index not in taken and not answer[member]:
+            answer[member].extend(open_groups[index])
+            taken.add(index)
+    for index, group in enumerate(open_groups):
+        if index not in taken:
+            least = min(answer, key=lambda member: (len(answer[member]), member))
+            answer[least].extend(group)
+    return {member: tuple(sorted(partitions)) for member, partitions in answer.items()}
+
+
+def range_assignment(partitions: Iterable[int], members: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Kafka's range assignor on one topic: consecutive partitions, the first members one more."""
+    ordered = sorted(members)
+    remaining = sorted(partitions)
+    if not ordered:
+        return {}
+    size, extra = divmod(len(remaining), len(ordered))
+    answer: dict[str, tuple[int, ...]] = {}
+    start = 0
+    for index, member in enumerate(ordered):
+        end = start + size + (1 if index < extra else 0)
+        answer[member] = tuple(remaining[start:end])
+        start = end
+    return answer
+
+
+def range_groups(partitions: Iterable[int], replicas: int) -> Groups:
+    """The grouping that the range assignor makes for ``replicas`` consumers (policies that are not load aware)."""
+    names = [f"{index:06d}" for index in range(max(1, replicas))]
+    return tuple(range_assignment(partitions, names)[name] for name in names)
+
+
+# --- what the plan service and the members of the group say to each other -------------------------------------------
+
+MemberPhase = Literal["started", "joining", "joined", "first-event", "leaving", "left"]
+
+
+class PlanNotice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Answer of ``GET /groups/{group}/plan[?after=serial&wait_s=seconds]``.
+
+    ``serial`` grows whenever the members should rejoin: a new plan is in force, or somebody joins or leaves and the others
+    need not wait for their heartbeat to learn of it. With ``after`` the answer waits until ``serial`` is greater.
+    """
+
+    serial: int
+    plan: Plan | None = None
+
+
+class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Body of ``POST /groups/{group}/members/{replica}``: where a member is in its life and what it holds."""
+
+    phase: MemberPhase
+    at_ns: int
+    partitions: tuple[int, ...] = ()
+    generation: int = -1
+    epoch: int = -1
+    fallback: str = ""
+    """Why the leader answered with range instead of a plan, where it did."""

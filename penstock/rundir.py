@@ -1,0 +1,236 @@
+"""The run directory: one run's record, complete enough to analyse it again from here alone.
+
+Layout (design, section 4)::
+
+    run.json           what was asked for (RunSpec)
+    manifest.json      what it ran on and the verdict; written last
+    schedule.parquet   intended times
+    delivery.parquet   the sender's delivery reports, one row an event
+    decisions.jsonl    one tick a line: observation, every scaler's decision, what was accepted
+    replicas.jsonl     life of each replica
+    faults.jsonl       what was injected, when
+    ledger.parquet     event ids that were booked
+    results/*.parquet  raw results
+    metrics/*.parquet  per-second figures from Spark (latency, Prometheus series)
+    latency.parquet    log-bucket histogram behind the CDF
+    summary.json       the measures
+    report.html
+    logs/              what the processes said
+
+and while the run goes on: ``controller-state.json`` (from which a restarted controller goes on), ``controller-ready`` (there
+once the initial replicas have joined) and ``blind`` (while it exists the controller's monitor sees nothing; a fault).
+"""
+
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import IO, Any, Literal, TypeVar
+
+import msgspec
+
+from penstock.errors import PenstockError
+from penstock.runspec import RunSpec
+
+Verdict = Literal["VALID", "DEGRADED", "INVALID"]
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run ran on and whether it may be believed.
+
+    ``cpu_saturation`` is the share of the run's seconds in which all cores together were more than 90 % busy; phases
+    are of the ticks achieved, in seconds.
+    """
+
+    run: str
+    finished_at: str
+    git_revision: str
+    versions: Mapping[str, str]
+    machine: Mapping[str, Any]
+    verdict: Verdict
+    reasons: tuple[str, ...] = ()
+    cpu_saturation: float | None = None
+    tick_phase_p50_s: float | None = None
+    tick_phase_p99_s: float | None = None
+    shadows_note: str = (
+        "Shadows advise on the system as the acting scaler drove it; they are not what would have happened under them."
+    )
+
+
+class RunDirectory:
+    """Paths and readers of one run's directory. Nothing is created until it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spec_file = path / "run.json"
+        self.manifest_file = path / "manifest.json"
+        self.schedule_file = path / "schedule.parquet"
+        self.delivery_file = path / "delivery.parquet"
+        self.decisions_file = path / "decisions.jsonl"
+        self.replicas_file = path / "replicas.jsonl"
+        self.faults_file = path / "faults.jsonl"
+        self.ledger_file = path / "ledger.parquet"
+        self.results_folder = path / "results"
+        self.metrics_folder = path / "metrics"
+        self.latency_file = path / "latency.parquet"
+        self.summary_file = path / "summary.json"
+        self.report_file = path / "report.html"
+        self.logs_folder = path / "logs"
+        self.controller_state_file = path / "controller-state.json"
+        self.controller_ready_file = path / "controller-ready"
+        self.blind_file = path / "blind"
+
+    @classmethod
+    def create(cls, runs: Path, experiment: str, scaler: str, *, now: datetime | None = None) -> "RunDirectory":
+        """Make ``runs/<utc>-<experiment>-<scaler>``; a number is added where that exists already."""
+        stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+        name = f"{stamp}-{slug(experiment)}-{slug(scaler)}"
+        for attempt in range(1, 1000):
+            path = runs / (name if attempt == 1 else f"{name}-{attempt}")
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            directory = cls(path)
+            for folder in (directory.results_folder, directory.metrics_folder, directory.logs_folder):
+                folder.mkdir()
+            return directory
+        raise PenstockError(f"{runs}: a thousand runs named {name} exist already; remove some")
+
+    @classmethod
+    def open(cls, path: Path) -> "RunDirectory":
+        """An existing run's directory. Raises PenstockError if it has no run.json."""
+        directory = cls(path)
+        if not directory.spec_file.is_file():
+            raise PenstockError(f"{path}: not a run directory (no run.json); `penstock run` makes them under runs/")
+        return directory
+
+    @property
+    def name(self) -> str:
+        """The run's name, also the prefix of its topics."""
+        return self.path.name
+
+    def require(self, *files: Path) -> None:
+        """Raise PenstockError that names what an incomplete run directory lacks."""
+        missing = [file.name for file in files if not file.exists()]
+        if missing:
+            raise PenstockError(
+                f"{self.path}: incomplete run directory, missing {', '.join(missing)}; "
+                "run it again (`penstock compare … --resume` keeps the finished runs)"
+            )
+
+    def spec(self) -> RunSpec:
+        """What was asked for."""
+        return _decode(self.spec_file, RunSpec)
+
+    def manifest(self) -> Manifest:
+        """What it ran on and the verdict. Present in finished runs only."""
+        self.require(self.manifest_file)
+        return _decode(self.manifest_file, Manifest)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end: the manifest is written last."""
+        return self.manifest_file.is_file()
+
+    def write(self, file: Path, record: Any) -> None:
+        """JSON, written beside and moved into place, so that a reader never sees half a file."""
+        partial = file.with_name(file.name + ".partial")
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(record, order="deterministic"), indent=2) + b"\n")
+        partial.replace(file)
+
+
+def _decode(file: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise PenstockError(f"{file.parent}: incomplete run directory, missing {file.name}") from None
+    except msgspec.DecodeError as error:
+        raise PenstockError(f"{file}: cannot be read as {kind.__name__}: {error}") from None
+
+
+class JsonLines:
+    """Append-only JSON lines, each flushed as it is written: a killed process loses at most a torn last line.
+
+    Opening a file whose last line is torn ends that line first, so that the next record is not lost to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+        self._file: IO[bytes] = path.open("ab", buffering=0)
+        self._encoder = msgspec.json.Encoder(order="deterministic")
+        if torn:
+            self._file.write(b"\n")
+
+    def append(self, record: Any) -> None:
+        """One record, one line, one write."""
+        self._file.write(self._encoder.encode(record) + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
+    """Records of a JSON-lines file in order; none if it does not exist. A line torn by a kill is skipped."""
+    if not path.exists():
+        return
+    decoder = msgspec.json.Decoder(kind)
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield decoder.decode(line)
+            except msgspec.ValidationError as error:
+                raise PenstockError(f"{path}:{number}: not a {kind.__name__}: {error}") from None
+            except msgspec.DecodeError:
+                continue
+
+
+def slug(text: str) -> str:
+    """Letters, digits and dashes only, as topic and file names take them."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+def git_revision(root: Path) -> str:
+    """Commit of the working tree, with ``+changes`` where it differs; ``unknown`` outside a checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True, timeout=10
+        ).stdout.strip()
+
+    try:
+        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Versions of Python and of the packages that a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """The machine, without its name."""
+    import psutil
+
+    return {
+        "system": platform.system(),
+        "release": platform.release(),
+        "architecture": platform.machine(),
+        "cores": psutil.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": sys.implementation.name,
+    }

@@ -1,0 +1,66 @@
+"""The schedule of a run: when each event is intended to be sent, and to which partition. Made before the run.
+
+Row number = event id. Times are offsets from the run's start, so that one schedule serves several runs and worlds.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.clock import NANOS_PER_SECOND
+from penstock.errors import PenstockError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """``intended_offset_ns``: int64, shape (events,), ascending. ``partition``: int16, shape (events,).
+
+    ``description`` says how it was made (workload, seed, slice, speed); it is stored with it.
+    """
+
+    intended_offset_ns: npt.NDArray[np.int64]
+    partition: npt.NDArray[np.int16]
+    duration_s: float
+    description: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.intended_offset_ns)
+
+    def arrivals_per_second(self) -> npt.NDArray[np.int64]:
+        """Events in each whole second of the run, shape (ceil(duration_s),)."""
+        seconds = int(np.ceil(self.duration_s))
+        return np.bincount(self.intended_offset_ns // NANOS_PER_SECOND, minlength=seconds).astype(np.int64)
+
+    def write(self, path: Path) -> None:
+        """Parquet; the same schedule always gives the same bytes."""
+        table = pa.table(
+            {"intended_offset_ns": self.intended_offset_ns, "partition": self.partition},
+        ).replace_schema_metadata(
+            {
+                "penstock.duration_s": repr(self.duration_s),
+                "penstock.description": msgspec.json.encode(self.description, order="deterministic").decode(),
+            }
+        )
+        pq.write_table(table, path, compression="zstd")
+
+    @classmethod
+    def read(cls, path: Path) -> "Schedule":
+        """Read what ``write`` wrote. Raises PenstockError if the file is missing or is not a schedule."""
+        if not path.is_file():
+            raise PenstockError(f"{path}: no schedule there; a run directory has one once its run was prepared")
+        table = pq.read_table(path)
+        metadata = table.schema.metadata or {}
+        if b"penstock.duration_s" not in metadata:
+            raise PenstockError(f"{path}: not a schedule of Penstock (no duration in its metadata)")
+        return cls(
+            intended_offset_ns=table["intended_offset_ns"].to_numpy(),
+            partition=table["partition"].to_numpy(),
+            duration_s=float(metadata[b"penstock.duration_s"]),
+            description=msgspec.json.decode(metadata[b"penstock.description"]),
+        )

@@ -1,0 +1,60 @@
+"""Settings from the environment, grouped by who needs them. Every name can be set as ``PENSTOCK_<NAME>``."""
+
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from penstock.errors import PenstockError
+
+
+class Folders(BaseSettings):
+    """Where things are kept."""
+
+    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", frozen=True)
+
+    state: Path = Field(default=Path(".penstock"), description="services' configs, data and logs of the local world")
+    runs: Path = Field(default=Path("runs"), description="one directory a run")
+
+    @cached_property
+    def state_path(self) -> Path:
+        """Absolute state folder."""
+        return self.state.absolute()
+
+
+class Endpoints(BaseSettings):
+    """Addresses and secrets that processes of a world are given; a world sets them, nobody else guesses them."""
+
+    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", frozen=True)
+
+    kafka: str = Field(default="", description="bootstrap servers, host:port[,host:port]")
+    redis: SecretStr = Field(default=SecretStr(""), description="URL with credentials, redis://:secret@host:port/0")
+    prometheus: str = Field(default="", description="base URL")
+    controller: str = Field(default="", description="base URL of the controller's plan service")
+    supervisor: str = Field(default="", description="endpoint of the process supervisor of the local world")
+    scrape_targets: Path | None = Field(
+        default=None, description="folder for Prometheus' file discovery; each process announces its metrics port there"
+    )
+    signing_key: SecretStr = Field(default=SecretStr(""), description="HMAC key of payments, hexadecimal")
+
+    def require(self, name: str) -> str:
+        """The value of a setting that has no default, or an error that says how to get one."""
+        value = getattr(self, name)
+        text = value.get_secret_value() if isinstance(value, SecretStr) else str(value or "")
+        if not text:
+            raise PenstockError(
+                f"PENSTOCK_{name.upper()} is not set: start the local world with `penstock up` and "
+                '`eval "$(penstock env)"`, or set it to your own'
+            )
+        return text
+
+    def signing_key_bytes(self) -> bytes:
+        """The HMAC key."""
+        text = self.require("signing_key")
+        try:
+            return bytes.fromhex(text)
+        except ValueError:
+            raise PenstockError(
+                "PENSTOCK_SIGNING_KEY is not hexadecimal: make one with `openssl rand -hex 32`"
+            ) from None

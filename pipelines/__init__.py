@@ -1,0 +1,1 @@
+"""PySpark: streaming and batch latency analytics, the Prometheus source, and their sinks."""

@@ -1,0 +1,1 @@
+"""Workloads, the schedule made from them, and the open-loop sender."""

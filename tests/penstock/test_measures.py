@@ -1,0 +1,167 @@
+"""Measures against small cases worked by hand, and the properties that reports rely on."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.contracts import ReplicaEvent
+from penstock.measures import (
+    BUCKET_FLOOR_S,
+    BUCKET_RATIO,
+    PERCENTILES,
+    bootstrap_interval,
+    bucket_of,
+    bucket_upper_s,
+    completions,
+    conservation,
+    histogram,
+    histogram_percentiles,
+    percentiles_s,
+    replica_seconds,
+    replicas_over_time,
+    scale_counts,
+    slo_share,
+)
+
+latencies = st.lists(st.floats(1e-7, 1e4), min_size=1, max_size=200).map(np.asarray)
+
+
+def ids(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return np.asarray(values, dtype=np.int64)
+
+
+@given(latencies)
+def test_histogram_percentiles_lie_in_the_bucket_of_the_exact_ones(latency_s: "np.ndarray") -> None:  # type: ignore[type-arg]
+    exact = percentiles_s(latency_s)
+    buckets, counts = histogram(latency_s)
+    assert histogram_percentiles(buckets, counts).tolist() == bucket_of(exact).tolist()
+
+
+@given(latencies, latencies)
+def test_histograms_of_two_halves_add_up_to_the_histogram_of_the_whole(a: "np.ndarray", b: "np.ndarray") -> None:  # type: ignore[type-arg]
+    whole = dict(zip(*(part.tolist() for part in histogram(np.concatenate([a, b]))), strict=True))
+    halves: dict[int, int] = {}
+    for part in (a, b):
+        for bucket, count in zip(*histogram(part), strict=True):
+            halves[int(bucket)] = halves.get(int(bucket), 0) + int(count)
+    assert halves == whole
+
+
+def test_a_bucket_holds_its_upper_bound_and_not_the_next_value() -> None:
+    for bucket in (1, 2, 500, 1400):
+        upper = float(bucket_upper_s(bucket))
+        assert bucket_of(upper) == bucket
+        assert bucket_of(upper * 1.001) == bucket + 1
+
+
+def test_values_at_or_below_the_floor_and_negative_ones_are_in_bucket_zero() -> None:
+    assert bucket_of([BUCKET_FLOOR_S, 0.0, -3.0]).tolist() == [0, 0, 0]
+    assert bucket_upper_s(0) == BUCKET_FLOOR_S
+    assert BUCKET_RATIO == 1.01
+
+
+def test_percentiles_are_nearest_rank() -> None:
+    values = np.arange(1.0, 101.0)
+    assert percentiles_s(values, PERCENTILES).tolist() == [50, 90, 95, 99, 100]
+    assert np.isnan(percentiles_s(np.empty(0))).all()
+
+
+def test_the_earliest_terminal_result_of_an_event_counts_and_the_others_are_redeliveries() -> None:
+    found = completions(
+        event_id=ids(7, 3, 7),
+        intended_ns=ids(0, 0, 0),
+        sent_ns=ids(10, 20, 10),
+        started_ns=ids(30, 40, 35),
+        finished_ns=ids(2_000_000_000, 500_000_000, 1_000_000_000),
+    )
+    assert found.event_id.tolist() == [3, 7]
+    assert found.latency_s.tolist() == [0.5, 1.0]
+    assert found.redelivered == 1
+
+
+def test_slo_share_counts_equality_as_met_and_lost_events_as_missed() -> None:
+    latency_s = np.asarray([0.5, 0.50001, 0.1])
+    assert slo_share(latency_s, 0.5) == pytest.approx(2 / 3)
+    assert slo_share(latency_s, 0.5, due=4) == 0.5
+    assert math.isnan(slo_share(np.empty(0), 0.5))
+
+
+SECOND = 1_000_000_000
+LIFE = [
+    ReplicaEvent("f", "f-1", "requested", 0),
+    ReplicaEvent("f", "f-2", "requested", 2 * SECOND),
+    ReplicaEvent("f", "f-2", "joined", 3 * SECOND),
+    ReplicaEvent("f", "f-2", "draining", 5 * SECOND),
+    ReplicaEvent("f", "f-2", "gone", 6 * SECOND),
+]
+
+
+def test_replica_time_runs_from_requested_to_gone_within_the_run() -> None:
+    assert replica_seconds(LIFE, 0, 10 * SECOND) == 10 + 4
+    assert replica_seconds(LIFE, 3 * SECOND, 10 * SECOND) == 7 + 3
+    assert replica_seconds(LIFE, 0, 4 * SECOND) == 4 + 2
+
+
+def test_replicas_over_time_is_a_step_function() -> None:
+    times, counts = replicas_over_time(LIFE)
+    assert times.tolist() == [0, 2 * SECOND, 6 * SECOND]
+    assert counts.tolist() == [1, 2, 1]
+
+
+def test_scale_counts_give_actions_and_replicas() -> None:
+    counts = scale_counts([("up", 1, 3), ("none", 3, 3), ("down", 3, 2), ("reassign", 2, 2), ("up", 2, 2)])
+    assert (counts.up_actions, counts.replicas_added, counts.down_actions, counts.replicas_removed) == (1, 2, 1, 1)
+    assert counts.reassignments == 1
+
+
+def test_conservation_of_a_run_in_which_nothing_went_wrong() -> None:
+    balance = conservation(
+        scheduled=4,
+        acknowledged=ids(0, 1, 2, 3),
+        booked=ids(0, 1, 2, 3),
+        results={"completed": ids(0, 1, 2, 3)},
+        result_rows=5,
+    )
+    assert balance.exact
+    assert balance.redelivered == 1
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "booked", "completed", "what"),
+    [
+        ((0, 1, 2), (0, 1), (0, 1), "acknowledged without a result: 1"),
+        ((0, 1), (0, 1), (0, 1, 2), "result without acknowledgement: 1"),
+        ((0, 1, 2), (0, 1), (0, 1, 2), "completed but not in the ledger: 1"),
+        ((0, 1), (0, 1, 2), (0, 1), "in the ledger without a completed result: 1"),
+    ],
+)
+def test_counts_that_disagree_are_named_with_their_first_ids(
+    acknowledged: tuple[int, ...], booked: tuple[int, ...], completed: tuple[int, ...], what: str
+) -> None:
+    balance = conservation(
+        scheduled=3,
+        acknowledged=ids(*acknowledged),
+        booked=ids(*booked),
+        results={"completed": ids(*completed)},
+        result_rows=len(completed),
+    )
+    assert not balance.exact
+    assert any(text.startswith(what) and "2" in text for text in balance.disagreements)
+
+
+def test_events_known_to_be_waiting_are_in_flight_and_not_lost() -> None:
+    balance = conservation(
+        scheduled=3, acknowledged=ids(0, 1, 2), booked=ids(0), results={"completed": ids(0)}, result_rows=1, in_flight=2
+    )
+    assert (balance.in_flight, balance.lost, balance.agree) == (2, 0, True)
+
+
+def test_a_bootstrap_interval_contains_the_mean_and_is_the_same_each_time() -> None:
+    values = [0.971, 0.973, 0.978]
+    low, high = bootstrap_interval(values)
+    assert low <= sum(values) / 3 <= high
+    assert bootstrap_interval(values) == (low, high)
+    assert bootstrap_interval([0.9]) == (0.9, 0.9)

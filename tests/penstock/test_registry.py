@@ -1,0 +1,75 @@
+"""Naming scalers and their parameters, with errors that show the way out."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import PenstockError
+from penstock.registry import make_parameters, parse_scaler, parse_settings
+
+
+@dataclass(frozen=True)
+class Parameters:
+    f_up: float = 0.9
+    max_replicas: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.f_up <= 1:
+            raise ValueError("f_up must lie between 0 and 1")
+
+
+def test_settings_are_grouped_by_scaler() -> None:
+    assert parse_settings(["binpack-tail.f_up=0.8", "binpack-tail.hold_s=10"]) == {
+        "binpack-tail": {"f_up": "0.8", "hold_s": "10"}
+    }
+
+
+@pytest.mark.parametrize("text", ["f_up=0.8", "binpack.f_up", ".f_up=1", "binpack.=1"])
+def test_a_malformed_setting_shows_the_form(text: str) -> None:
+    with pytest.raises(PenstockError, match=r"expected scaler.parameter=value"):
+        parse_settings([text])
+
+
+def test_text_becomes_the_type_of_the_parameter() -> None:
+    assert make_parameters("s", Parameters, {"f_up": "0.8", "max_replicas": "7"}) == Parameters(0.8, 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"f_upp": "1"}, r"unknown parameter 's.f_upp' \(did you mean s.f_up\?\): it has f_up, max_replicas"),
+        ({"f_up": "much"}, "s.f_up=much: Expected `float`"),
+        ({"f_up": "7"}, "s.f_up=7: f_up must lie between 0 and 1"),
+    ],
+)
+def test_a_bad_parameter_is_one_clear_line(given: dict[str, str], message: str) -> None:
+    with pytest.raises(PenstockError, match=message):
+        make_parameters("s", Parameters, given)
+
+
+def test_an_unknown_scaler_names_its_neighbours() -> None:
+    with pytest.raises(PenstockError, match=r"unknown scaler 'binpak-tail' \(did you mean .*binpack-tail"):
+        parse_scaler("binpak-tail")
+
+
+def test_a_scaler_from_a_file_takes_part_under_its_own_name(tmp_path: Path) -> None:
+    text = "class Mine:\n    name = 'mine'\n    def start(self, seed): ...\n    def decide(self, observation, state): ...\n"
+    (tmp_path / "mine.py").write_text(text)
+    spec = parse_scaler(f"{tmp_path}/mine.py:Mine", {"mine": {"x": "1"}})
+    assert (spec.name, dict(spec.parameters)) == ("mine", {"x": "1"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{folder}/none.py:Mine", "no such file"),
+        ("{folder}/empty.py:Mine", "no scaler class 'Mine'"),
+        ("{folder}/broken.py:Mine", "SyntaxError while importing"),
+    ],
+)
+def test_a_file_without_a_scaler_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "empty.py").write_text("")
+    (tmp_path / "broken.py").write_text("class Mine(:")
+    with pytest.raises(PenstockError, match=message):
+        parse_scaler(text.format(folder=tmp_path))

@@ -1,0 +1,73 @@
+"""The run directory: names, torn lines, and errors that name what is missing."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from penstock.contracts import ReplicaEvent
+from penstock.errors import PenstockError
+from penstock.rundir import JsonLines, RunDirectory, read_lines, slug
+from penstock.runspec import RunSpec, ScalerSpec
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def test_runs_of_the_same_second_get_directories_of_their_own(tmp_path: Path) -> None:
+    first = RunDirectory.create(tmp_path, "binpack-workload-1", "binpack_tail", now=NOW)
+    second = RunDirectory.create(tmp_path, "binpack-workload-1", "binpack_tail", now=NOW)
+    assert first.name == "20260102T030405Z-binpack-workload-1-binpack-tail"
+    assert second.name == first.name + "-2"
+
+
+def test_the_spec_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, "e", "s", now=NOW)
+    spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="s"), duration_s=10)
+    directory.write(directory.spec_file, spec)
+    assert RunDirectory.open(directory.path).spec() == spec
+    assert not directory.finished
+
+
+def test_a_folder_without_a_run_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(PenstockError, match=r"not a run directory \(no run.json\); `penstock run`"):
+        RunDirectory.open(tmp_path)
+
+
+def test_an_incomplete_run_names_what_is_missing(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, "e", "s", now=NOW)
+    with pytest.raises(PenstockError, match=r"missing manifest.json"):
+        directory.manifest()
+    with pytest.raises(PenstockError, match=r"missing decisions.jsonl, delivery.parquet"):
+        directory.require(directory.results_folder, directory.decisions_file, directory.delivery_file)
+
+
+def test_a_broken_spec_names_the_file_and_what_is_wrong(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, "e", "s", now=NOW)
+    directory.spec_file.write_text('{"run": 5}')
+    with pytest.raises(PenstockError, match=r"run.json: cannot be read as RunSpec: .*"):
+        directory.spec()
+
+
+def test_a_line_torn_by_a_kill_costs_that_line_only(tmp_path: Path) -> None:
+    path = tmp_path / "replicas.jsonl"
+    before, after = ReplicaEvent("f", "f-1", "requested", 1), ReplicaEvent("f", "f-1", "gone", 2)
+    lines = JsonLines(path)
+    lines.append(before)
+    lines.close()
+    with path.open("ab") as torn:
+        torn.write(b'{"fleet":"f","repl')
+    lines = JsonLines(path)
+    lines.append(after)
+    lines.close()
+    assert list(read_lines(path, ReplicaEvent)) == [before, after]
+
+
+def test_a_line_of_the_wrong_shape_is_named_with_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "replicas.jsonl"
+    path.write_text('{"fleet":"f","replica":"f-1","phase":"asleep","at_ns":1}\n')
+    with pytest.raises(PenstockError, match=r"replicas.jsonl:1: not a ReplicaEvent"):
+        list(read_lines(path, ReplicaEvent))
+
+
+def test_slugs_have_letters_digits_and_dashes_only() -> None:
+    assert slug("My Scaler: <b>v2</b>") == "my-scaler-b-v2-b"
