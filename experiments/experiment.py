@@ -5,6 +5,7 @@ names of its own parameters; ``speed`` is applied to everything that carries a u
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from penstock.contracts import FleetObservation, StreamObservation
 from penstock.errors import PenstockError
 from penstock.registry import ScalerClass, find_scaler, make_parameters, parse_scaler, scaler_classes, unknown
 from penstock.runspec import Arrivals, Fault, RunSpec, ScalerSpec, WorkerSpec, WorldName
+from producers.workloads import parse_workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         slo_s=experiment.slo_s / options.speed,
         duration_s=duration_s / options.speed,
         tick_phase_s=_either(options.tick_phase_s, experiment.tick_phase_s) / options.speed,
-        initial_replicas=min(options.initial_replicas or experiment.initial_replicas, max_replicas),
+        initial_replicas=min(_initial_replicas(experiment, worker, options), max_replicas),
         max_replicas=max_replicas,
         worker=WorkerSpec(**at_speed(msgspec.structs.asdict(worker), options.speed)),
         faults=_faults(options, duration_s),
@@ -118,6 +120,16 @@ def slice_seconds(experiment: Experiment, options: Options) -> float:
     if not 0 < wanted <= left:
         raise PenstockError(f"--seconds {wanted:g}: {experiment.name} has {left:g} s from second {options.from_s:g} on")
     return wanted
+
+
+def _initial_replicas(experiment: Experiment, worker: WorkerSpec, options: Options) -> int:
+    """As told; else the experiment's; for a slice, what a run that came there would about have: enough that a
+    second's arrivals wait no longer than the SLO, ⌈λ · 1 s / (μ · w)⌉, the same for every scaler.
+    """
+    if options.initial_replicas is not None or options.from_s == 0 or not worker.service_time_s:
+        return options.initial_replicas or experiment.initial_replicas
+    arrival_rate_per_s = float(parse_workload(experiment.workload).rate_at(options.from_s))
+    return max(1, math.ceil(arrival_rate_per_s * worker.service_time_s / experiment.slo_s))
 
 
 def fitting_scalers(experiment: Experiment) -> list[str]:

@@ -95,12 +95,14 @@ MemberPhase = Literal["started", "joining", "joined", "first-event", "leaving", 
 class PlanNotice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Answer of ``GET /groups/{group}/plan[?after=serial&wait_s=seconds]``.
 
-    ``serial`` grows whenever the members should rejoin: a new plan is in force, or somebody joins or leaves and the others
-    need not wait for their heartbeat to learn of it. With ``after`` the answer waits until ``serial`` is greater.
+    ``serial`` grows whenever the members should rejoin: a new plan is in force, or somebody joins or leaves and the
+    others need not wait for their heartbeat to learn of it. With ``after`` the answer waits until ``serial`` is
+    another one. ``at_ns`` is when it grew: a member that has asked to join after that need not do so again.
     """
 
     serial: int
     plan: Plan | None = None
+    at_ns: int = 0
 
 
 class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -27,6 +27,15 @@ class Fault(msgspec.Struct, frozen=True):
         return f"{self.kind}@{self.at_s:g}{lasting}"
 
 
+class FaultRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of faults.jsonl: what was really done, and to whom."""
+
+    kind: FaultKind
+    at_ns: int
+    seconds: float
+    detail: str
+
+
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A replica of the consumer fleet. ``service_time_s`` is a floor: real work first, then wait until it has passed
     (0: real work only). ``commit_every`` is the number of events per ledger, result and commit round trip.
@@ -45,7 +54,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScalerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A scaler by name, with the parameters that differ from its defaults. ``file``: as in ``--scalers path.py:Class``."""
+    """A scaler by name, and the parameters that differ from its defaults. ``file``: ``path.py:Class`` of one's own."""
 
     name: str
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)

@@ -54,7 +54,10 @@ class Schedule:
         """Read what ``write`` wrote. Raises PenstockError if the file is missing or is not a schedule."""
         if not path.is_file():
             raise PenstockError(f"{path}: no schedule there; a run directory has one once its run was prepared")
-        table = pq.read_table(path)
+        try:
+            table = pq.read_table(path)
+        except pa.ArrowInvalid:
+            raise PenstockError(f"{path}: not a Parquet file; make it again with `penstock schedule`") from None
         metadata = table.schema.metadata or {}
         if b"penstock.duration_s" not in metadata:
             raise PenstockError(f"{path}: not a schedule of Penstock (no duration in its metadata)")

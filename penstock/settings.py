@@ -16,11 +16,29 @@ class Folders(BaseSettings):
 
     state: Path = Field(default=Path(".penstock"), description="services' configs, data and logs of the local world")
     runs: Path = Field(default=Path("runs"), description="one directory a run")
+    jars: Path = Field(default=Path(".penstock/jars"), description="jars of Kafka and of Spark's Kafka connector")
 
     @cached_property
     def state_path(self) -> Path:
         """Absolute state folder."""
         return self.state.absolute()
+
+    @property
+    def kafka_jars(self) -> tuple[Path, ...]:
+        """Kafka's class path. Raises PenstockError if it has not been fetched."""
+        return self._jars_of("kafka")
+
+    @property
+    def spark_jars(self) -> tuple[Path, ...]:
+        """Spark's Kafka connector, for ``spark.jars``. Raises PenstockError if it has not been fetched."""
+        return self._jars_of("spark")
+
+    def _jars_of(self, whose: str) -> tuple[Path, ...]:
+        folder = self.jars.absolute() / whose
+        jars = tuple(sorted(folder.glob("*.jar")))
+        if not jars:
+            raise PenstockError(f"no jars in {folder}: fetch them with `make setup`, or point PENSTOCK_JARS at them")
+        return jars
 
 
 class Endpoints(BaseSettings):

@@ -1,6 +1,6 @@
 """Talking to the process supervisor of the local world (a circus daemon, started by ``infra.local``).
 
-One named watcher a program; the daemon outlives whoever asked for it, so that a restarted controller finds its replicas.
+One named watcher a program; the daemon outlives whoever asked for it: a restarted controller finds its replicas.
 """
 
 import os
@@ -22,6 +22,9 @@ writing (SIGPIPE) when the daemon dies.
 """
 
 
+BASE_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "LD_LIBRARY_PATH")
+
+
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """A process to keep. ``respawn``: started again when it ends by itself, until it has ended five times within ten
     seconds. ``grace_s``: SIGTERM to SIGKILL. ``env`` is all of its environment: nothing is inherited.
@@ -37,13 +40,18 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgramStatus(msgspec.Struct, frozen=True):
-    """``pid`` is None while nothing runs under that name. ``state``: ``starting``, ``active``, ``stopping``, ``stopped``
-    (ended, and not to be started again) or ``failed`` (respawned until it was given up).
+    """``pid`` is None while nothing runs under that name. ``state``: ``starting``, ``active``, ``stopping``,
+    ``stopped`` (ended, and not to be started again) or ``failed`` (respawned until it was given up).
     """
 
     name: str
     pid: int | None
     state: str
+
+
+def base_environment() -> dict[str, str]:
+    """What most programs want of the caller's environment, to begin ``Program.env`` with."""
+    return {name: os.environ[name] for name in BASE_VARIABLES if name in os.environ}
 
 
 class Supervisor:
@@ -106,7 +114,7 @@ class Supervisor:
         if status is None:
             raise UnknownProgramError(f"{name}: no such program is supervised")
         if status.pid is None:
-            raise PenstockError(f"{name}: cannot be signalled, it is {status.state}")
+            raise PenstockError(f"{name}: cannot be signalled, it does not run ({status.state})")
         self._ask(name, "signal", name=name, signum=int(number))
 
     def programs(self, prefix: str = "") -> dict[str, ProgramStatus]:
@@ -152,6 +160,7 @@ class Supervisor:
         try:
             answer: dict[str, Any] = client.send_message(command, **properties)
         except CallError as error:
+            self._require_daemon()
             raise PenstockError(
                 f"{program}: no answer to `{command}` from the supervisor at {self.endpoint}: {error}"
             ) from None

@@ -1,10 +1,14 @@
 """The port through which an experiment drives a world: sim, local or kubernetes."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
 from penstock.rundir import RunDirectory
 from penstock.runspec import Fault, RunSpec
+
+Progress = Callable[[str], None]
+"""Called with one short line whenever there is something to tell the person who waits."""
 
 
 class World(Protocol):

@@ -12,6 +12,7 @@ from penstock.measures import (
     BUCKET_FLOOR_S,
     BUCKET_RATIO,
     PERCENTILES,
+    Floats,
     bootstrap_interval,
     bucket_of,
     bucket_upper_s,
@@ -34,14 +35,14 @@ def ids(*values: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
 
 
 @given(latencies)
-def test_histogram_percentiles_lie_in_the_bucket_of_the_exact_ones(latency_s: "np.ndarray") -> None:  # type: ignore[type-arg]
+def test_histogram_percentiles_lie_in_the_bucket_of_the_exact_ones(latency_s: Floats) -> None:
     exact = percentiles_s(latency_s)
     buckets, counts = histogram(latency_s)
     assert histogram_percentiles(buckets, counts).tolist() == bucket_of(exact).tolist()
 
 
 @given(latencies, latencies)
-def test_histograms_of_two_halves_add_up_to_the_histogram_of_the_whole(a: "np.ndarray", b: "np.ndarray") -> None:  # type: ignore[type-arg]
+def test_histograms_of_two_halves_add_up_to_the_histogram_of_the_whole(a: Floats, b: Floats) -> None:
     whole = dict(zip(*(part.tolist() for part in histogram(np.concatenate([a, b]))), strict=True))
     halves: dict[int, int] = {}
     for part in (a, b):

@@ -54,8 +54,8 @@ def test_an_unknown_scaler_names_its_neighbours() -> None:
 
 
 def test_a_scaler_from_a_file_takes_part_under_its_own_name(tmp_path: Path) -> None:
-    text = "class Mine:\n    name = 'mine'\n    def start(self, seed): ...\n    def decide(self, observation, state): ...\n"
-    (tmp_path / "mine.py").write_text(text)
+    methods = ("def start(self, seed): ...", "def decide(self, observation, state): ...")
+    (tmp_path / "mine.py").write_text("\n    ".join(("class Mine:", "name = 'mine'", *methods)))
     spec = parse_scaler(f"{tmp_path}/mine.py:Mine", {"mine": {"x": "1"}})
     assert (spec.name, dict(spec.parameters)) == ("mine", {"x": "1"})
 

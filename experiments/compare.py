@@ -1,0 +1,132 @@
+"""A comparison: one schedule, several scalers one after the other, repetitions, one table and one report.
+
+Its directory is written before the first run, so that ``--resume`` knows what was wanted and skips what is finished.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from experiments.driver import carry_out, describe
+from experiments.experiment import Experiment, Options, run_spec
+from experiments.progress import RunProgress
+from penstock.errors import PenstockError
+from penstock.rundir import RunDirectory, slug
+from penstock.world import World
+
+
+class Cell(msgspec.Struct, kw_only=True):
+    """One run of a comparison; ``directory`` is its name under runs/ once it was begun."""
+
+    scaler: str
+    repetition: int
+    seed: int
+    directory: str = ""
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """``compare.json``: what was asked for, and its runs in the order in which they are made."""
+
+    experiment: str
+    request: dict[str, Any]
+    cells: list[Cell]
+
+
+class ComparisonDirectory:
+    """``runs/<utc>-<experiment>-compare``: compare.json and report.html over the runs beside it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = path / "compare.json"
+        self.report_file = path / "report.html"
+
+    @classmethod
+    def create(cls, runs: Path, experiment: str) -> "ComparisonDirectory":
+        """A new one."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        path = runs / f"{stamp}-{slug(experiment)}-compare"
+        path.mkdir(parents=True, exist_ok=True)
+        return cls(path)
+
+    def read(self) -> Comparison:
+        """What was asked for. PenstockError if this is not a comparison's directory."""
+        try:
+            return msgspec.json.decode(self.file.read_bytes(), type=Comparison)
+        except FileNotFoundError:
+            raise PenstockError(f"{self.path}: not a comparison's directory (no compare.json)") from None
+        except msgspec.DecodeError as error:
+            raise PenstockError(f"{self.file}: cannot be read: {error}") from None
+
+    def write(self, comparison: Comparison) -> None:
+        """Save."""
+        RunDirectory(self.path).write(self.file, comparison)
+
+    def runs(self) -> list[RunDirectory]:
+        """Directories of the finished runs."""
+        found = [RunDirectory(self.path.parent / cell.directory) for cell in self.read().cells if cell.directory]
+        return [directory for directory in found if directory.finished]
+
+
+def request_of(experiment: Experiment, scalers: Sequence[str], options: Options, repeat: int) -> dict[str, Any]:
+    """Everything that makes two comparisons the same."""
+    asked: dict[str, Any] = msgspec.to_builtins(
+        {"experiment": experiment.name, "scalers": list(scalers), "repeat": repeat, **_fields(options)}
+    )
+    return asked
+
+
+def _fields(options: Options) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in options.__slots__}
+
+
+def begin(
+    experiment: Experiment, scalers: Sequence[str], options: Options, repeat: int, runs: Path, *, resume: bool
+) -> ComparisonDirectory:
+    """A comparison's directory: with ``resume`` the newest one of the very same request, if there is one."""
+    if not scalers:
+        raise PenstockError("--scalers: name at least one, such as --scalers binpack-tail,linear")
+    if repeat < 1:
+        raise PenstockError(f"--repeat {repeat}: must be at least 1")
+    for scaler in scalers:
+        run_spec(experiment, scaler, options, run="checked-before-anything-is-made")
+    request = request_of(experiment, scalers, options, repeat)
+    if resume:
+        for path in sorted(runs.glob(f"*-{slug(experiment.name)}-compare"), reverse=True):
+            earlier = ComparisonDirectory(path)
+            if earlier.file.is_file() and earlier.read().request == request:
+                return earlier
+    directory = ComparisonDirectory.create(runs, experiment.name)
+    cells = [
+        Cell(scaler=scaler, repetition=repetition, seed=options.seed + repetition)
+        for repetition in range(repeat)
+        for scaler in scalers
+    ]
+    directory.write(Comparison(experiment=experiment.name, request=request, cells=cells))
+    return directory
+
+
+def carry_out_all(
+    world: World, experiment: Experiment, options: Options, directory: ComparisonDirectory, progress: RunProgress
+) -> None:
+    """Make every run that is not finished. A later run starts only when the one before has been closed."""
+    comparison = directory.read()
+    runs = directory.path.parent
+    for cell in comparison.cells:
+        title = cell.scaler + (f", repetition {cell.repetition + 1}" if cell.repetition else "")
+        progress.begin(title)
+        if cell.directory and RunDirectory(runs / cell.directory).finished:
+            progress.note(f"{title}: finished before, kept ({cell.directory})")
+            continue
+        cell_options = _with_seed(options, cell.seed)
+        run, _ = describe(experiment, cell.scaler, cell_options, runs)
+        cell.directory = run.name
+        directory.write(comparison)
+        summary = carry_out(world, experiment, cell_options, run, progress)
+        progress.note(f"{title}: {summary.verdict}, {run.path}")
+
+
+def _with_seed(options: Options, seed: int) -> Options:
+    return Options(**{**_fields(options), "seed": seed})

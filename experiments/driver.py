@@ -1,0 +1,91 @@
+"""One run from its description to its directory: prepare, start, inject, wait, drain, collect, judge."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from experiments.analysis import Summary, analyse
+from experiments.experiment import Experiment, Options, run_spec
+from experiments.progress import RunProgress
+from penstock.clock import NANOS_PER_SECOND
+from penstock.registry import parse_scaler
+from penstock.rundir import Manifest, RunDirectory, git_revision, machine, versions
+from penstock.runspec import RunSpec
+from penstock.schedule import Schedule
+from penstock.world import World
+from producers.schedule import make_schedule
+from producers.workloads import parse_workload
+
+VERSIONED = ("penstock", "confluent-kafka", "kafka-python", "pyspark", "numpy", "pyarrow", "redis", "circus")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def schedule_of(experiment: Experiment, options: Options, spec: RunSpec) -> Schedule:
+    """The run's schedule: depends on workload, slice, speed, arrivals, partitions and seed only, not on the scaler."""
+    return make_schedule(
+        parse_workload(experiment.workload),
+        from_s=options.from_s,
+        seconds=float(spec.workload["seconds"]),
+        speed=options.speed,
+        arrivals=experiment.arrivals,
+        partitions=experiment.partitions,
+        partition_weights=experiment.partition_weights,
+        seed=options.seed,
+    )
+
+
+def describe(experiment: Experiment, scaler: str, options: Options, runs: Path) -> tuple[RunDirectory, RunSpec]:
+    """A new run directory with its run.json."""
+    checked = run_spec(experiment, scaler, options, run="checked-before-anything-is-made")
+    directory = RunDirectory.create(runs, experiment.name, parse_scaler(scaler).name)
+    spec = msgspec.structs.replace(checked, run=directory.name)
+    directory.write(directory.spec_file, spec)
+    return directory, spec
+
+
+def carry_out(
+    world: World, experiment: Experiment, options: Options, directory: RunDirectory, progress: RunProgress
+) -> Summary:
+    """Drive one described run to its end and judge it. The manifest is written last: without it a run is unfinished."""
+    spec = directory.spec()
+    schedule_of(experiment, options, spec).write(directory.schedule_file)
+    left = 0
+    try:
+        progress.phase("starting consumers, controller and Spark")
+        world.prepare(spec, directory)
+        spec = world.start()
+        progress.running(directory, spec)
+        for fault in spec.faults:
+            world.wait_until(fault.at_s)
+            progress.note(f"fault: {fault}")
+            world.inject(fault)
+        world.wait_until(spec.duration_s)
+        progress.phase("waiting for the last results")
+        left = world.drain()
+        progress.phase("collecting")
+        world.collect()
+    finally:
+        world.close()
+    summary = analyse(directory, in_flight=left)
+    directory.write(directory.manifest_file, _manifest(directory, spec, summary))
+    return summary
+
+
+def _manifest(directory: RunDirectory, spec: RunSpec, summary: Summary) -> Manifest:
+    return Manifest(
+        run=directory.name,
+        finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        git_revision=git_revision(ROOT),
+        versions=versions(VERSIONED),
+        machine={**machine(), "world": spec.world, "started_at": _iso(spec.start_ns)},
+        verdict=summary.verdict,
+        reasons=summary.reasons,
+        cpu_saturation=summary.cpu_saturation,
+        tick_phase_p50_s=summary.tick_phase_p50_s,
+        tick_phase_p99_s=summary.tick_phase_p99_s,
+    )
+
+
+def _iso(at_ns: int) -> str:
+    return datetime.fromtimestamp(at_ns / NANOS_PER_SECOND, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,62 @@
+"""The comparison as a table in the terminal: the same figures and the same words as in report.html."""
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from experiments.analysis import Summary
+from experiments.report.groups import Group, group_runs
+from experiments.report.tables import MEASURES, Measure, ups_and_downs, verdict_of
+from experiments.report.wording import written_interval
+from penstock.rundir import Verdict
+
+STYLES: dict[Verdict, str] = {"VALID": "green", "DEGRADED": "yellow", "INVALID": "bold red"}
+SHOWN = ("within SLO", "p50", "p95", "p99", "replica-minutes", "cost")
+
+
+def comparison_table(summaries: Sequence[Summary]) -> Table:
+    """One row a scaler; repetitions as their mean with its 95 % bootstrap interval below."""
+    groups = group_runs(summaries)
+    shown = [measure for measure in MEASURES if measure.title in SHOWN]
+    latencies, costs = shown[:4], shown[4:]
+    table = Table(
+        title=_title(groups), title_justify="left", title_style="bold", caption_justify="left", box=None, pad_edge=False
+    )
+    table.add_column("scaler", no_wrap=True)
+    for title in (*(m.title for m in latencies), "replica-\nminutes", "ups\n(repl.)", "downs\n(repl.)", "cost"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for group in groups:
+        verdict = verdict_of(group)
+        times = f" ×{len(group.summaries)}" if len(group.summaries) > 1 else ""
+        table.add_row(
+            escape(group.label) + times,
+            *(_cell(group, measure) for measure in latencies),
+            _cell(group, costs[0]),
+            *ups_and_downs(group),
+            _cell(group, costs[1]),
+            Text(verdict, style=STYLES[verdict]),
+        )
+    notes = [
+        f"{group.label}: {reason}" for group in groups for summary in group.summaries for reason in summary.reasons
+    ]
+    if any(len(group.summaries) > 1 for group in groups):
+        notes.insert(0, "Repetitions: mean, and below it the 95 % bootstrap interval of the mean.")
+    if notes:
+        table.caption = Text("\n".join(dict.fromkeys(notes)))
+    return table
+
+
+def _cell(group: Group, measure: Measure) -> str:
+    written = measure.write(group.mean(measure.of))
+    interval = group.interval(measure.of)
+    return written + (f"\n{written_interval(measure.write, interval)}" if interval else "")
+
+
+def _title(groups: Sequence[Group]) -> str:
+    if not groups:
+        return ""
+    first = groups[0].first
+    return escape(f"{first.experiment}: {first.duration_s:g} s, {first.world} world, SLO {1000 * first.slo_s:g} ms")

@@ -1,0 +1,26 @@
+"""Worlds by name."""
+
+from penstock.errors import PenstockError
+from penstock.runspec import WorldName
+from penstock.world import Progress, World
+
+THERE: tuple[WorldName, ...] = ("local",)
+
+
+def world_name(text: str) -> WorldName:
+    """The world that is meant. PenstockError with those that there are."""
+    for name in THERE:
+        if text == name:
+            return name
+    raise PenstockError(f"--world {text}: choose {' or '.join(THERE)}")
+
+
+def make_world(name: WorldName, tell: Progress) -> World:
+    """The world of that name; imported only when it is wanted. ``tell`` is given a line for what takes a while."""
+    match world_name(name):
+        case "local":
+            from infra.local.world import LocalWorld
+
+            return LocalWorld(tell)
+        case other:
+            raise AssertionError(f"{other} is there but cannot be made")

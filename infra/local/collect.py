@@ -1,0 +1,149 @@
+"""What is read off the services when a run has ended: raw results, the ledger, and how busy the machine was."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import redis
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from penstock.errors import PenstockError
+from penstock.records import Result, result_decoder
+
+ROWS_PER_FILE = 200_000
+READ_TIMEOUT_S = 30.0
+
+RESULT_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("run", pa.string()),
+        ("pipeline", pa.string()),
+        ("stage", pa.string()),
+        ("outcome", pa.string()),
+        ("queue", pa.string()),
+        ("intended_ns", pa.int64()),
+        ("sent_ns", pa.int64()),
+        ("received_ns", pa.int64()),
+        ("started_ns", pa.int64()),
+        ("finished_ns", pa.int64()),
+        ("worker", pa.string()),
+        ("broker_ns", pa.int64()),
+        ("deadline_ns", pa.int64()),
+        ("visit", pa.int32()),
+        ("attempt", pa.int32()),
+        ("terminal", pa.bool_()),
+        ("reason", pa.string()),
+        ("schema", pa.int32()),
+    ]
+)
+
+
+def copy_results(bootstrap: str, topic: str, folder: Path) -> int:
+    """Write every record of ``topic`` to ``folder/part-<n>.parquet`` in the order of the topic; how many there were."""
+    rows: list[Result] = []
+    files = total = 0
+    for result in _read_topic(bootstrap, topic):
+        rows.append(result)
+        total += 1
+        if len(rows) == ROWS_PER_FILE:
+            _write_results(rows, folder / f"part-{files}.parquet")
+            rows, files = [], files + 1
+    if rows or not files:
+        _write_results(rows, folder / f"part-{files}.parquet")
+    return total
+
+
+def _write_results(rows: Sequence[Result], path: Path) -> None:
+    columns = {name: [getattr(row, name) for row in rows] for name in RESULT_SCHEMA.names}
+    pq.write_table(pa.table(columns, schema=RESULT_SCHEMA), path, compression="zstd")
+
+
+def _read_topic(bootstrap: str, topic: str) -> Iterator[Result]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"{topic}.collect",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        unfinished = set(partitions)
+        while unfinished:
+            messages = consumer.consume(10_000, timeout=READ_TIMEOUT_S)
+            if not messages:
+                raise PenstockError(f"topic {topic}: nothing more came for {READ_TIMEOUT_S:g} s before its end")
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    yield result_decoder.decode(message.value() or b"")
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    unfinished.discard(message.partition())
+                elif error.fatal():
+                    raise PenstockError(f"topic {topic}: {error.str()}")
+    finally:
+        consumer.close()
+
+
+def copy_ledger(url: str, key: str, file: Path) -> int:
+    """Write the event ids of a run's ledger; how many."""
+    client = redis.Redis.from_url(url)
+    try:
+        ids = sorted(int(field) for field, _ in client.hscan_iter(key, count=10_000))
+    finally:
+        client.close()
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), file, compression="zstd")
+    return len(ids)
+
+
+class MachineSampler:
+    """Busy share of all cores together, once a second, for the manifest's CPU saturation."""
+
+    def __init__(self) -> None:
+        self._rows: list[dict[str, Any]] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sample, name="machine-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        psutil.cpu_percent()
+        self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(1.0):
+            self._rows.append(
+                {
+                    "at_ns": time.time_ns(),
+                    "cpu_busy_share": psutil.cpu_percent() / 100,
+                    "memory_available_bytes": psutil.virtual_memory().available,
+                }
+            )
+
+    def stop(self) -> None:
+        """End; idempotent."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def write(self, file: Path) -> None:
+        """One row a second: at_ns, cpu_busy_share (0…1), memory_available_bytes."""
+        schema = pa.schema(
+            [("at_ns", pa.int64()), ("cpu_busy_share", pa.float64()), ("memory_available_bytes", pa.int64())]
+        )
+        pq.write_table(pa.Table.from_pylist(self._rows, schema=schema), file)
+
+
+def tail(file: Path, lines: int = 15) -> str:
+    """The last lines of a log, for an error message."""
+    try:
+        return "\n".join(file.read_text(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return "(no log)"

@@ -1,0 +1,53 @@
+"""Topics of a run, and how far its consumer group has come."""
+
+from collections.abc import Sequence
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from penstock.errors import PenstockError
+
+TIMEOUT_S = 10.0
+
+
+def admin_client(bootstrap: str) -> AdminClient:
+    """A client that logs nothing while the broker is away."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def create_topics(admin: AdminClient, partitions_of: dict[str, int]) -> None:
+    """Create topics whose records carry the broker's time; returns when all are there."""
+    topics = [
+        NewTopic(
+            name, num_partitions=partitions, replication_factor=1, config={"message.timestamp.type": "LogAppendTime"}
+        )
+        for name, partitions in partitions_of.items()
+    ]
+    for name, future in admin.create_topics(topics, operation_timeout=TIMEOUT_S).items():
+        try:
+            future.result(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            raise PenstockError(f"topic {name}: {error.args[0].str()}") from None
+
+
+def delete_topics(admin: AdminClient, names: Sequence[str]) -> None:
+    """Delete topics; those that are not there, or a broker that is away, are nothing to do."""
+    for future in admin.delete_topics(list(names), operation_timeout=TIMEOUT_S).values():
+        try:
+            future.result(timeout=TIMEOUT_S)
+        except KafkaException:
+            continue
+
+
+def group_lag(admin: AdminClient, group: str, topic: str, partitions: int) -> int | None:
+    """Events of ``topic`` that ``group`` has not committed; None while the broker does not answer."""
+    parts = [TopicPartition(topic, partition) for partition in range(partitions)]
+    try:
+        ends = admin.list_offsets({part: OffsetSpec.latest() for part in parts}, request_timeout=TIMEOUT_S)
+        group_request = [ConsumerGroupTopicPartitions(group, parts)]
+        commits = admin.list_consumer_group_offsets(group_request, request_timeout=TIMEOUT_S)[group]
+        committed: dict[int, int] = {part.partition: max(0, part.offset) for part in commits.result(TIMEOUT_S).topic_partitions}
+        end = {part.partition: int(future.result(TIMEOUT_S).offset) for part, future in ends.items()}
+        return sum(offset - committed.get(partition, 0) for partition, offset in end.items())
+    except KafkaException:
+        return None

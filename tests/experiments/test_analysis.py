@@ -1,0 +1,316 @@
+"""The numbers of a run against cases small enough to be done by hand, and the rules of the verdict."""
+
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from controller.journal import RunJournal, TickRecord
+from experiments.analysis import Summary, analyse, judge, summary_of
+from penstock.contracts import (
+    Accepted,
+    Action,
+    Decision,
+    FleetObservation,
+    Groups,
+    ReplicaCounts,
+    ReplicaEvent,
+    StreamObservation,
+    hold,
+)
+from penstock.errors import PenstockError
+from penstock.measures import bucket_of
+from penstock.rundir import RunDirectory
+from penstock.runspec import Fault, RunSpec, ScalerSpec
+from penstock.schedule import Schedule
+from tests.experiments.synthetic import START_NS, Toy, write_delivery, write_ledger, write_results, write_run
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+
+
+def nanos(values: list[int]) -> npt.NDArray[np.int64]:
+    return np.array(values, dtype=np.int64)
+
+
+def tick(
+    number: int,
+    decision: Decision,
+    *,
+    replicas: int = 1,
+    accepted: int | None = None,
+    plan: Groups = (),
+    **more: object,
+) -> TickRecord:
+    observation = StreamObservation(
+        time_s=number + 0.1, fleet="payments", replicas=ReplicaCounts(joined=replicas), plan=plan
+    )
+    record = TickRecord(
+        tick=number,
+        time_s=number + 0.1,
+        at_ns=START_NS + number * SECOND + 102 * MS,
+        phase_s=0.102,
+        decide_us=80.0,
+        observation=observation,
+        decisions={"linear": decision},
+        acting="linear",
+        accepted=Accepted({"payments": accepted}) if accepted is not None else None,
+    )
+    return msgspec.structs.replace(record, **more)
+
+
+def scale(action: Action, to: int) -> Decision:
+    return Decision(action=action, targets={"payments": to})
+
+
+def small_run(path: Path, records: list[TickRecord], *, faults: tuple[Fault, ...] = ()) -> RunDirectory:
+    """Four events, two a second: latencies 10, 20, 600 and 30 ms, of which sending 1, queueing the rest, service 5."""
+    directory = RunDirectory(path)
+    for folder in (directory.path, directory.results_folder, directory.metrics_folder):
+        folder.mkdir()
+    spec = RunSpec(
+        run=directory.name,
+        experiment="hand-made",
+        world="local",
+        scaler=ScalerSpec(name="linear"),
+        duration_s=2.0,
+        start_ns=START_NS,
+        replica_price_per_hour=0.6,
+        faults=faults,
+    )
+    directory.write(directory.spec_file, spec)
+    offsets = nanos([0, 0, SECOND, SECOND])
+    Schedule(offsets, np.zeros(4, dtype=np.int16), 2.0).write(directory.schedule_file)
+    ids, intended = np.arange(4), START_NS + offsets
+    finished = intended + nanos([10, 20, 600, 30]) * MS
+    write_delivery(directory, ids, intended, intended + MS)
+    write_ledger(directory, ids)
+    write_results(directory, ids, intended, intended + MS, finished - 5 * MS, finished)
+    journal = RunJournal(directory)
+    for record in records:
+        journal.tick(record)
+    journal.replicas(
+        [
+            ReplicaEvent("payments", "a", "requested", START_NS - 5 * SECOND),
+            ReplicaEvent("payments", "b", "requested", START_NS + SECOND),
+            ReplicaEvent("payments", "b", "gone", START_NS + SECOND + 500 * MS),
+            ReplicaEvent("payments", "a", "gone", START_NS + 9 * SECOND),
+        ]
+    )
+    journal.close()
+    return directory
+
+
+QUIET = [tick(0, Decision(action="none")), tick(1, Decision(action="none"))]
+
+
+def test_latency_share_and_split_are_those_computed_by_hand(tmp_path: Path) -> None:
+    summary = analyse(small_run(tmp_path / "run", QUIET))
+    assert summary.verdict == "VALID", summary.reasons
+    assert summary.slo_share == 0.75
+    assert summary.latency.mean_s == pytest.approx(0.165)
+    assert (summary.latency.p50_s, summary.latency.p90_s, summary.latency.max_s) == (0.020, 0.600, 0.600)
+    assert summary.send_delay.p99_s == pytest.approx(0.001)
+    assert summary.service.p50_s == pytest.approx(0.005)
+    assert summary.queueing.mean_s == pytest.approx(0.165 - 0.006)
+    assert summary.mean.queueing_s == pytest.approx(0.159)
+    assert summary.slowest_mean.queueing_s == pytest.approx(0.594)
+    assert (summary.arrival_rate_mean_per_s, summary.arrival_rate_peak_per_s) == (2.0, 2.0)
+
+
+def test_the_three_parts_of_the_time_add_up_to_the_mean_latency(tmp_path: Path) -> None:
+    summary = analyse(write_run(tmp_path, Toy(seconds=20)))
+    parts = (summary.mean.send_delay_s, summary.mean.queueing_s, summary.mean.service_s)
+    assert sum(part or 0.0 for part in parts) == pytest.approx(summary.latency.mean_s)
+
+
+def test_replica_time_is_counted_within_the_schedule_only(tmp_path: Path) -> None:
+    summary = analyse(small_run(tmp_path / "run", QUIET))
+    assert summary.replica_minutes == pytest.approx(2.5 / 60)
+    assert summary.money == pytest.approx(2.5 / 3600 * 0.6)
+
+
+def test_only_decisions_that_were_carried_out_count(tmp_path: Path) -> None:
+    grouping: Groups = ((0, 1), (2,))
+    records = [
+        tick(0, scale("up", 3), replicas=1, accepted=3),
+        tick(0, scale("up", 5), replicas=3, accepted=3),
+        tick(1, scale("down", 1), replicas=3, accepted=2),
+        tick(1, scale("up", 4), replicas=2),
+        tick(1, Decision(action="reassign", assignment=((2,), (1, 0))), accepted=2, replicas=2, plan=grouping),
+        tick(1, Decision(action="reassign", assignment=((0,), (1, 2))), accepted=2, replicas=2, plan=grouping),
+    ]
+    scale_counts = analyse(small_run(tmp_path / "run", records)).scale
+    assert (scale_counts.up_actions, scale_counts.replicas_added) == (1, 2)
+    assert (scale_counts.down_actions, scale_counts.replicas_removed) == (1, 1)
+    assert scale_counts.reassignments == 1
+
+
+def test_holds_are_counted_by_reason_and_numbers_that_vary_do_not_split_them(tmp_path: Path) -> None:
+    records = [
+        tick(0, hold("payments", "hold time: 1 s since the last scale, more than 10 s must pass")),
+        tick(0, hold("payments", "hold time: 2.5 s since the last scale, more than 10 s must pass")),
+        tick(1, hold("payments", "lag of partition 3 is unknown")),
+    ]
+    assert analyse(small_run(tmp_path / "run", records)).holds == {
+        "hold time: … s since the last scale, more than 10 s must pass": 2,
+        "lag of partition 3 is unknown": 1,
+    }
+
+
+def test_a_tick_without_observation_is_read_too(tmp_path: Path) -> None:
+    blind = tick(0, hold("payments", "no observation: timeout"))
+    fleet_only = FleetObservation(time_s=0.1, fleet="payments", replicas=ReplicaCounts(joined=1))
+    summary = analyse(small_run(tmp_path / "run", [msgspec.structs.replace(blind, observation=fleet_only)]))
+    assert summary.holds == {"no observation: timeout": 1}
+
+
+def test_rebalances_are_those_seen_after_the_start(tmp_path: Path) -> None:
+    records = []
+    for number, last_s in enumerate([-3.0, -3.0, 0.6, 0.6]):
+        record = tick(0, Decision(action="none"))
+        assert isinstance(record.observation, StreamObservation)
+        seen = msgspec.structs.replace(record.observation, last_rebalance_s=last_s)
+        records.append(msgspec.structs.replace(record, tick=number, observation=seen))
+    assert analyse(small_run(tmp_path / "run", records)).rebalances == 1
+
+
+def test_a_lost_event_makes_a_run_invalid_and_is_a_miss(tmp_path: Path) -> None:
+    summary = analyse(write_run(tmp_path, Toy(seconds=10, lose=(7, 8))))
+    assert summary.verdict == "INVALID"
+    assert summary.conservation.lost == 2
+    assert "2 lost" in summary.reasons[0]
+    assert "first ids 7, 8" in summary.reasons[0]
+    assert summary.slo_share is not None
+    assert summary.slo_share <= 1 - 2 / summary.acknowledged_events
+
+
+def test_a_booking_that_is_missing_in_the_ledger_makes_a_run_invalid(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    write_ledger(directory, nanos([0, 1, 3]))
+    summary = analyse(directory)
+    assert summary.verdict == "INVALID"
+    assert "completed but not in the ledger: 1 (first ids 2)" in summary.reasons[0]
+
+
+def test_the_earliest_of_repeated_results_counts(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    ids = nanos([0, 1, 2, 3, 2])
+    intended = START_NS + nanos([0, 0, 1, 1, 1]) * SECOND
+    finished = intended + nanos([10, 20, 600, 30, 40]) * MS
+    write_results(directory, ids, intended, intended + MS, finished - 5 * MS, finished)
+    summary = analyse(directory)
+    assert summary.conservation.redelivered == 1
+    assert summary.latency.max_s == pytest.approx(0.040)
+
+
+def test_unsigned_payments_are_counted_with_their_reason_and_harm_nothing(tmp_path: Path) -> None:
+    summary = analyse(write_run(tmp_path, Toy(seconds=10, unsigned=3)))
+    assert summary.verdict == "VALID", summary.reasons
+    assert summary.conservation.foreign == 3
+    assert summary.unsuccessful_by_reason == {"failed: signature does not match": 3}
+
+
+def test_events_still_waiting_when_a_run_is_given_up_are_not_lost_and_stay_known(tmp_path: Path) -> None:
+    directory = write_run(tmp_path, Toy(seconds=10, lose=(1, 2, 3)))
+    first = analyse(directory, in_flight=3)
+    assert (first.verdict, first.conservation.lost, first.conservation.in_flight) == ("DEGRADED", 0, 3)
+    assert analyse(directory) == first
+
+
+def drop_sends(directory: RunDirectory, kept: int) -> None:
+    table = pq.read_table(directory.delivery_file)
+    missing = pa.array([None if row >= kept else value for row, value in enumerate(table["sent_ns"].to_pylist())])
+    late = pa.array([None if row >= kept else value for row, value in enumerate(table["acked_ns"].to_pylist())])
+    for name, column in (("sent_ns", missing), ("acked_ns", late)):
+        table = table.set_column(table.schema.get_field_index(name), name, column.cast(pa.int64()))
+    pq.write_table(table, directory.delivery_file)
+    write_ledger(directory, np.arange(kept))
+    intended = START_NS + nanos([0, 0, SECOND, SECOND])[:kept]
+    finished = intended + 10 * MS
+    write_results(directory, np.arange(kept), intended, intended + MS, finished - 5 * MS, finished)
+
+
+def test_a_generator_that_falls_short_is_invalid_and_with_a_fault_injected_degraded(tmp_path: Path) -> None:
+    plain = small_run(tmp_path / "plain", QUIET)
+    drop_sends(plain, kept=3)
+    summary = analyse(plain)
+    assert summary.issued_share == 0.75
+    assert summary.conservation.never_sent == 1
+    assert summary.verdict == "INVALID"
+    broken = small_run(tmp_path / "broken", QUIET, faults=(Fault("stop-broker", 1.0, 0.5),))
+    drop_sends(broken, kept=3)
+    assert analyse(broken).verdict == "DEGRADED"
+
+
+def test_what_degrades_a_run(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    spec, good = directory.spec(), analyse(directory)
+
+    def reasons_with(**changed: object) -> str:
+        verdict, reasons = judge(msgspec.structs.replace(good, **changed), spec)
+        assert verdict == "DEGRADED"
+        return "; ".join(reasons)
+
+    assert "off their phase" in reasons_with(tick_phase_error_p99_s=0.021)
+    assert "missed 1 of 3 ticks" in reasons_with(missed_ticks=1)
+    assert "90 % busy in 40 %" in reasons_with(cpu_saturation=0.4)
+    assert "clocks" in reasons_with(negative_latencies=1)
+    late = msgspec.structs.replace(good.send_delay, p99_s=0.051)
+    assert "sent late" in reasons_with(send_delay=late)
+
+
+def test_ticks_that_a_killed_controller_missed_are_not_held_against_the_run(tmp_path: Path) -> None:
+    killed = (Fault("kill-controller", 0.5),)
+    records = [QUIET[0], tick(1, Decision(action="none"), skipped=5)]
+    summary = analyse(small_run(tmp_path / "run", records, faults=killed))
+    assert (summary.missed_ticks, summary.verdict) == (5, "VALID")
+
+
+def test_cpu_saturation_is_the_share_of_busy_seconds_of_the_run(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    at_ns = START_NS + nanos([-1, 1, 2, 3]) * SECOND
+    busy = [1.0, 0.95, 0.5, 1.0]
+    pq.write_table(pa.table({"at_ns": at_ns, "cpu_busy_share": busy}), directory.metrics_folder / "machine.parquet")
+    assert analyse(directory).cpu_saturation == 0.5
+
+
+def test_the_histogram_is_written_once_and_holds_every_completed_event(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    analyse(directory)
+    table = pq.read_table(directory.latency_file)
+    assert table["bucket"].to_pylist() == bucket_of([0.010, 0.020, 0.030, 0.600]).tolist()
+    assert table["count"].to_pylist() == [1, 1, 1, 1]
+    written = directory.latency_file.stat().st_mtime_ns
+    analyse(directory)
+    assert directory.latency_file.stat().st_mtime_ns == written
+
+
+def test_the_summary_is_read_back_as_written_and_made_anew_where_it_cannot_be_read(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    summary = analyse(directory)
+    assert summary_of(directory) == summary
+    directory.summary_file.write_text('{"from": "an older version"}')
+    assert summary_of(directory) == summary
+    assert msgspec.json.decode(directory.summary_file.read_bytes(), type=Summary) == summary
+
+
+@pytest.mark.parametrize("file", ["delivery.parquet", "ledger.parquet", "decisions.jsonl", "results/part-0.parquet"])
+def test_an_incomplete_directory_ends_in_one_line_that_names_what_is_missing(tmp_path: Path, file: str) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    (directory.path / file).unlink()
+    with pytest.raises(PenstockError, match=r"incomplete run directory, missing") as caught:
+        analyse(directory)
+    assert file.split("/")[0] in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_run_that_never_started_says_so(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    directory.write(directory.spec_file, msgspec.structs.replace(directory.spec(), start_ns=0))
+    with pytest.raises(PenstockError, match="never started"):
+        analyse(directory)
