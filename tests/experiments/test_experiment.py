@@ -75,7 +75,7 @@ def test_a_slice_begins_with_enough_replicas_for_its_first_second() -> None:
         (Options(speed=0), r"--speed 0: must be greater than 0"),
         (
             Options(settings={"binpack": {"f_op": "1"}}),
-            r"unknown parameter 'binpack.f_op' \(did you mean binpack.f_up\?",
+            r"unknown parameter 'binpack.f_op' \(did you mean binpack.f_up",
         ),
         (Options(settings={"binpak": {"f_up": "1"}}), r"unknown scaler 'binpak' \(did you mean binpack"),
         (Options(worker={"sevice_time_s": "1"}), r"unknown worker setting 'worker.sevice_time_s'"),

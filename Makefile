@@ -1,0 +1,84 @@
+# Everything that one does with Penstock; `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+TARGET ?= local
+UV_VERSION := 0.13.9
+BIN := .venv/bin
+JARS := $(or $(PENSTOCK_JARS),.penstock/jars)
+RUN ?= $(shell ls -td runs/*/ 2>/dev/null | head -n 1)
+
+.PHONY: help setup demo test test-live test-cluster up down report bench lint format clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
+
+setup: .venv/.synced ## install everything: Python packages, Java, Maven, Redis, Prometheus, jars (quick when done)
+	@infra/local/setup.sh system
+	@infra/local/setup.sh jars "$(JARS)"
+
+demo: setup ## the main job, live: binpack-tail against linear, seconds 420-530 of the paper's workload; table and report.html
+	@$(BIN)/penstock compare binpack-workload-1 --scalers binpack-tail,linear --world local --from 420 --seconds 110
+
+test: setup lint ## unit tests and one live smoke test a room
+	@$(BIN)/pytest -m "not live and not cluster"
+
+test-live: setup ## faults, conformance, full services on this machine
+	@$(BIN)/pytest -m live || { [ $$? -eq 5 ] && echo "test-live: there are no live tests"; }
+
+test-cluster: setup ## tests against the cluster of the current kubeconfig
+	@if [ ! -e "$${KUBECONFIG:-$$HOME/.kube/config}" ]; then \
+		echo "test-cluster: skipped, there is no kubeconfig (KUBECONFIG or ~/.kube/config)"; \
+	else \
+		$(BIN)/pytest -m cluster || { [ $$? -eq 5 ] && echo "test-cluster: there are no cluster tests yet"; }; \
+	fi
+
+up: setup only-local ## start the services and leave them running
+	@$(BIN)/penstock up
+
+down: .venv/.synced only-local ## stop everything that `make up` or a run has started
+	@$(BIN)/penstock down
+
+report: .venv/.synced ## make the report of the newest run, or of RUN=runs/...
+	@test -n "$(RUN)" || { echo "report: there is no run in runs/ yet: \`make demo\` makes one" >&2; exit 2; }
+	@$(BIN)/penstock report "$(RUN)"
+
+bench: setup ## every figure we claim, side by side
+	@up=0; $(BIN)/penstock status >/dev/null 2>&1 || { $(BIN)/penstock up && up=1; } || exit; \
+	trap '[ $$up = 0 ] || $(BIN)/penstock down' EXIT; \
+	eval "$$($(BIN)/penstock env)"; \
+	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench" || exit; done
+
+lint: .venv/.synced ## ruff, mypy and who may import whom
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: .venv/.synced ## let ruff put the code in order
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+clean: ## stop everything, remove .venv, .penstock and caches (runs/ stays)
+	@[ ! -x $(BIN)/penstock ] || $(BIN)/penstock down
+	rm -rf .venv .penstock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse
+
+.PHONY: only-local
+only-local:
+	@[ "$(TARGET)" = local ] || { echo "TARGET=$(TARGET): not there yet; choose local" >&2; exit 2; }
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \
+		{ echo "setup: $(PYTHON) is not Python 3.11 to 3.13: name one, as in \`make setup PYTHON=python3.12\`" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "setup: $(PYTHON) has no venv: \`sudo apt-get install python3-venv\`" >&2; exit 2; }
+	@echo "setup: making .venv" >&2
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+# uv uses the Python of .venv and fetches none of its own.
+.venv/.synced: pyproject.toml uv.lock | $(BIN)/uv
+	@echo "setup: installing the Python packages (pyspark is built, which takes half a minute)" >&2
+	@env -u VIRTUAL_ENV UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --quiet
+	@touch $@

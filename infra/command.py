@@ -1,0 +1,80 @@
+"""``penstock up``, ``down``, ``status`` and ``env``: the services of the local world."""
+
+import shlex
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from infra.local.services import LocalServices
+
+WHERE = (
+    "They live in the state folder (PENSTOCK_STATE, default .penstock) and listen on loopback only; "
+    "ports are PENSTOCK_KAFKA_PORT (27192), PENSTOCK_KAFKA_CONTROLLER_PORT (27193), PENSTOCK_REDIS_PORT (27179) and "
+    "PENSTOCK_PROMETHEUS_PORT (27190), where 0 means any free one."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        "up",
+        help=f"Start Kafka, Redis and Prometheus; what runs already stays as it is. {WHERE}",
+        epilog="Example: PENSTOCK_KAFKA_PORT=0 penstock up",
+    )(up)
+    app.command("down", epilog="Example: penstock down")(down)
+    app.command("status", epilog="Example: penstock status")(status)
+    app.command("env", epilog='Example: eval "$(penstock env)"')(env)
+
+
+def up() -> None:
+    """Start the services of the local world."""
+    console = Console(stderr=True, highlight=False)
+    services = _services(console)
+    try:
+        services.up()
+    except KeyboardInterrupt:
+        console.print("interrupted: what this command had started is stopped again")
+        raise
+    console.print('up. For a shell of your own: eval "$(penstock env)"; to stop: penstock down')
+
+
+def down() -> None:
+    """Stop everything of the state folder: services, replicas, runs. Data and logs stay."""
+    console = Console(stderr=True, highlight=False)
+    try:
+        stopped = _services(console).down()
+    except KeyboardInterrupt:
+        console.print("interrupted: run `penstock down` again to stop the rest")
+        raise
+    console.print(f"down: {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+def status() -> None:
+    """What runs, where. The exit code is 1 if a service that was brought up does not run."""
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    services = _services(console)
+    found = services.status()
+    table = Table("service", "state", "pid", "ports", "log", box=None, pad_edge=False)
+    for service in found:
+        ports = ", ".join(map(str, service.ports.values()))
+        table.add_row(service.name, service.state, str(service.pid or "-"), ports, str(service.log))
+    console.print(table)
+    services.check()
+    if any(service.pid is None for service in found):
+        raise typer.Exit(1)
+
+
+def env() -> None:
+    """Print the addresses and secrets of what is up, as export lines for a shell."""
+    for name, value in _services(Console(stderr=True)).exports().items():
+        typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+def _services(console: Console) -> "LocalServices":
+    from infra.local.services import LocalServices
+
+    return LocalServices.from_settings(tell=lambda line: console.print(line, markup=False))

@@ -1,0 +1,59 @@
+"""Ports and secrets of the services, chosen when they come up and kept until they go down."""
+
+import secrets
+from collections.abc import Sequence
+
+import msgspec
+
+from infra.local.ports import free_port
+from infra.local.settings import ServiceSettings
+from penstock.errors import PenstockError
+
+
+class Addresses(msgspec.Struct, frozen=True, kw_only=True):
+    """``services``: those asked for so far. Ports are chosen for all of them at once."""
+
+    services: tuple[str, ...]
+    kafka_port: int
+    kafka_controller_port: int
+    redis_port: int
+    prometheus_port: int
+    redis_password: str
+    signing_key: str
+
+
+PORTS = ("kafka_port", "kafka_controller_port", "redis_port", "prometheus_port")
+
+
+def choose(settings: ServiceSettings, services: Sequence[str]) -> Addresses:
+    """New secrets, and the ports of the settings, or free ones. Raises PenstockError if two settings name one port."""
+    taken: dict[int, str] = {}
+    for name in PORTS:
+        if port := getattr(settings, name):
+            if port in taken:
+                raise PenstockError(f"{_variable(name)}={port} is also {_variable(taken[port])}: choose another port")
+            taken[port] = name
+    chosen = {name: port for port, name in taken.items()}
+    for name in PORTS:
+        if name not in chosen:
+            chosen[name] = free_port(besides=chosen.values())
+    return Addresses(
+        services=tuple(services),
+        redis_password=secrets.token_urlsafe(24),
+        signing_key=secrets.token_hex(32),
+        **chosen,
+    )
+
+
+def require_agreement(addresses: Addresses, settings: ServiceSettings) -> None:
+    """Raise PenstockError if a port was asked for explicitly and the services already up have another."""
+    for name in PORTS:
+        asked, actual = getattr(settings, name), getattr(addresses, name)
+        if name in settings.model_fields_set and asked not in (0, actual):
+            raise PenstockError(
+                f"{_variable(name)}={asked}, but what is up uses {actual}: `penstock down` first, or unset the variable"
+            )
+
+
+def _variable(name: str) -> str:
+    return f"PENSTOCK_{name.upper()}"

@@ -1,0 +1,62 @@
+"""Fixtures that every room may use. Services are real, on free ports, in a temporary state folder of their own."""
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from infra.local.leftovers import stop_marked
+from infra.local.services import LocalServices
+from infra.local.settings import ServiceSettings
+from penstock.settings import Endpoints, Folders
+
+
+@pytest.fixture(scope="session")
+def local_services() -> Iterator[LocalServices]:
+    """Kafka and Redis, up for the whole session; with methods to stop and start them. Leave them up."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    any_port = ServiceSettings(kafka_port=0, kafka_controller_port=0, redis_port=0, prometheus_port=0)
+    services = LocalServices(Folders(state=folder), any_port)
+    try:
+        services.up(("kafka", "redis"))
+        yield services
+    finally:
+        services.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def services(local_services: LocalServices) -> Endpoints:
+    """Addresses of the session's Kafka, Redis and supervisor."""
+    return local_services.endpoints()
+
+
+@pytest.fixture
+def topic(services: Endpoints) -> Iterator[Callable[[int], str]]:
+    """``topic(partitions)`` makes an empty topic and returns its name; it is removed after the test."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": services.kafka})
+    made: list[str] = []
+
+    def make(partitions: int = 1) -> str:
+        name = f"test-{secrets.token_hex(6)}"
+        admin.create_topics([NewTopic(name, num_partitions=partitions, replication_factor=1)])[name].result(10)
+        made.append(name)
+        return name
+
+    yield make
+    for future in admin.delete_topics(made).values() if made else ():
+        future.result(10)
+
+
+@pytest.fixture
+def state_folder() -> Iterator[Path]:
+    """A new state folder with a path short enough for its sockets; what still runs in it is ended after the test."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    yield folder
+    stop_marked(folder, grace_s=0)
+    shutil.rmtree(folder, ignore_errors=True)

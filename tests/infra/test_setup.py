@@ -1,0 +1,69 @@
+"""What `make setup` installs: pinned in one place, and told in one line where it cannot be had."""
+
+import shutil
+import subprocess
+import xml.etree.ElementTree as ET
+from importlib.metadata import version
+from pathlib import Path
+
+import infra.local
+
+LOCAL = Path(infra.local.__file__).parent
+MAVEN = {"m": "http://maven.apache.org/POM/4.0.0"}
+
+
+def setup(*arguments: str, programs: tuple[str, ...], folder: Path) -> subprocess.CompletedProcess[str]:
+    """setup.sh on a machine that has nothing but ``programs``."""
+    path = folder / "bin"
+    path.mkdir()
+    for name in programs:
+        found = shutil.which(name)
+        assert found is not None
+        (path / name).symlink_to(found)
+    bash = shutil.which("bash")
+    assert bash is not None
+    return subprocess.run(
+        [bash, LOCAL / "setup.sh", *arguments],
+        env={"PATH": str(path), "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_the_connector_is_of_the_version_of_pyspark() -> None:
+    pom = ET.parse(LOCAL / "jars" / "spark" / "pom.xml").getroot()
+    assert pom.findtext("m:properties/m:spark.version", namespaces=MAVEN) == version("pyspark")
+
+
+def test_the_connector_is_exactly_four_jars() -> None:
+    pom = ET.parse(LOCAL / "jars" / "spark" / "pom.xml").getroot()
+    assert [found.text for found in pom.findall("m:dependencies/m:dependency/m:artifactId", MAVEN)] == [
+        "spark-sql-kafka-0-10_2.13",
+        "spark-token-provider-kafka-0-10_2.13",
+        "kafka-clients",
+        "commons-pool2",
+    ]
+    assert len(pom.findall(".//m:exclusion", MAVEN)) == 4
+
+
+def test_without_java_the_jars_are_refused_in_one_line(tmp_path: Path) -> None:
+    done = setup("jars", str(tmp_path / "jars"), programs=("dirname",), folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == "setup: no java on PATH: install Java 17 or 21 (Debian: openjdk-17-jre-headless)\n"
+
+
+def test_without_apt_what_is_missing_is_named_in_one_line(tmp_path: Path) -> None:
+    done = setup("system", programs=("dirname", "tr"), folder=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "missing: java maven redis-server prometheus" in done.stderr
+
+
+def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
+    for name in ("java", "mvn", "redis-server", "prometheus"):
+        assert shutil.which(name), f"{name} is missing: run `make setup`"
+    done = setup("system", programs=("dirname", "tr", "java", "mvn", "redis-server", "prometheus"), folder=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["bin"]
