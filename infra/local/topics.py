@@ -1,9 +1,9 @@
-"""Topics of a run, and how far its consumer group has come."""
+"""Topics of a run."""
 
 from collections.abc import Sequence
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.errors import PenstockError
 
@@ -37,17 +37,3 @@ def delete_topics(admin: AdminClient, names: Sequence[str]) -> None:
             future.result(timeout=TIMEOUT_S)
         except KafkaException:
             continue
-
-
-def group_lag(admin: AdminClient, group: str, topic: str, partitions: int) -> int | None:
-    """Events of ``topic`` that ``group`` has not committed; None while the broker does not answer."""
-    parts = [TopicPartition(topic, partition) for partition in range(partitions)]
-    try:
-        ends = admin.list_offsets({part: OffsetSpec.latest() for part in parts}, request_timeout=TIMEOUT_S)
-        group_request = [ConsumerGroupTopicPartitions(group, parts)]
-        commits = admin.list_consumer_group_offsets(group_request, request_timeout=TIMEOUT_S)[group]
-        committed: dict[int, int] = {part.partition: max(0, part.offset) for part in commits.result(TIMEOUT_S).topic_partitions}
-        end = {part.partition: int(future.result(TIMEOUT_S).offset) for part, future in ends.items()}
-        return sum(offset - committed.get(partition, 0) for partition, offset in end.items())
-    except KafkaException:
-        return None

@@ -17,10 +17,11 @@ from typing import Self
 import msgspec
 import redis
 
+from controller.monitors.kafka import OffsetReader
 from infra.local.collect import MachineSampler, copy_ledger, copy_results, tail
 from infra.local.services import LocalServices
-from infra.local.topics import admin_client, create_topics, delete_topics, group_lag
-from penstock.clock import NANOS_PER_SECOND
+from infra.local.topics import admin_client, create_topics, delete_topics
+from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.errors import PenstockError
 from penstock.rundir import JsonLines, RunDirectory
 from penstock.runspec import Fault, FaultRecord, RunSpec
@@ -136,16 +137,18 @@ class _Run:
         self._wait_while(lambda: self._alive("sender"), "sender", timeout_s=180)
         if not self.directory.delivery_file.is_file():
             raise self._died("sender")
-        left: int | None = None
-        moved_s = time.monotonic()
-        while time.monotonic() - moved_s < DRAIN_STALL_S:
-            now = group_lag(self.admin, self.spec.group, self.spec.events_topic, self.spec.partitions)
-            if now == 0:
-                return 0
-            if now != left:
-                left, moved_s = now, time.monotonic()
-            time.sleep(0.5)
-        return left or 0
+        reader = OffsetReader(
+            bootstrap=self.endpoints.require("kafka"),
+            topic=self.spec.events_topic,
+            group=self.spec.group,
+            partitions=self.spec.partitions,
+            clock=WallClock(),
+            timeout_s=5.0,
+        )
+        try:
+            return _wait_for_the_last(reader, self.spec.partitions)
+        finally:
+            reader.close()
 
     def collect(self) -> None:
         self._end_timers()
@@ -294,3 +297,20 @@ class _Run:
 
     def _died(self, part: str) -> PenstockError:
         return PenstockError(f"{part} ended before its time; the end of {self._log(part)}:\n{tail(self._log(part))}")
+
+
+def _wait_for_the_last(reader: OffsetReader, partitions: int) -> int:
+    """Until the group has committed everything, or its lag has not changed for a while: what is left. A partition whose
+    offsets cannot be read is taken as not done.
+    """
+    left: int | None = None
+    moved_s = time.monotonic()
+    while time.monotonic() - moved_s < DRAIN_STALL_S:
+        reading = reader.read()
+        lag = sum(end - reading.committed.get(partition, 0) for partition, end in reading.end.items())
+        if lag == 0 and len(reading.end) == partitions:
+            return 0
+        if lag != left:
+            left, moved_s = lag, time.monotonic()
+        time.sleep(0.5)
+    return left or 0

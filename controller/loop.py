@@ -1,0 +1,242 @@
+"""The control loop: observe → decide (every scaler that is due, same observation) → act (one) → journal.
+
+It knows no world: clock, monitor, actuator and journal are ports, so that the simulator runs this very loop in
+virtual time. What a scaler reckons with is the scheduled time of the tick; when the tick really happened is journaled
+beside it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+
+from controller.journal import Journal, TickRecord
+from penstock.clock import NANOS_PER_SECOND, Clock
+from penstock.contracts import (
+    Accepted,
+    Actuator,
+    Decision,
+    FleetObservation,
+    Monitor,
+    ReplicaCounts,
+    Scaler,
+    hold,
+)
+from penstock.errors import PenstockError
+
+AnyScaler = Scaler[Any, Any]
+
+FINEST_GRID_S = Fraction(1, 1000)
+
+
+class LoopState(msgspec.Struct, kw_only=True):
+    """What a restarted loop goes on from. ``tick`` is the last grid point that was ticked, ``scalers`` each scaler's
+    state as JSON (a state with infinities or NaN does not survive that)."""
+
+    tick: int = -1
+    last_scale_s: float | None = None
+    scalers: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+
+class Grid:
+    """The instants at which some scaler is due: grid point k is at origin + k · step + phase.
+
+    The step is the greatest common divisor of all periods, so that each period is a whole number of steps.
+    """
+
+    def __init__(self, periods_s: Sequence[float], phase_s: float) -> None:
+        periods = [Fraction(period_s).limit_denominator(1000) for period_s in periods_s]
+        if not periods or min(periods) <= 0:
+            raise PenstockError(f"decision periods {list(periods_s)}: each must be at least 1 ms")
+        common = math.lcm(*(period.denominator for period in periods))
+        self.step = Fraction(math.gcd(*(int(period * common) for period in periods)), common)
+        if self.step < FINEST_GRID_S:
+            raise PenstockError(
+                f"decision periods {list(periods_s)} have no common step of 1 ms or more; choose others"
+            )
+        self.phase_s = phase_s
+        self._every = [int(period / self.step) for period in periods]
+
+    def time_s(self, point: int) -> float:
+        """When a grid point is due, seconds from the start of the run."""
+        return float(point * self.step) + self.phase_s
+
+    def due(self, point: int) -> list[bool]:
+        """Which of the periods begin at a grid point."""
+        return [point % every == 0 for every in self._every]
+
+    def next_due(self, point: int) -> int:
+        """The first grid point after ``point`` at which something is due."""
+        return min((point // every + 1) * every for every in self._every)
+
+    def next_to_tick(self, last: int, now_s: float) -> tuple[int, int]:
+        """(grid point to tick next, due ones missed before it). One is missed when the due one after it has come
+        already.
+        """
+        point, missed = self.next_due(last), 0
+        while self.time_s(after := self.next_due(point)) <= now_s:
+            point, missed = after, missed + 1
+        return point, missed
+
+
+class Loop:
+    """One fleet with its acting scaler and the shadows.
+
+    ``origin_s`` is offset 0 of the run on the clock. The loop writes the time and its own last scale action into each
+    observation, so that a hold time counts ticks and not their jitter (spec 4.10: more than 10 s on 1 s ticks).
+    A scaler that fails holds, with the error as reason; so does everything when the monitor fails.
+    """
+
+    def __init__(
+        self,
+        *,
+        fleet: str,
+        clock: Clock,
+        monitor: Monitor[FleetObservation],
+        actuator: Actuator,
+        acting: AnyScaler,
+        shadows: Sequence[AnyScaler] = (),
+        journals: Sequence[Journal],
+        origin_s: float = 0.0,
+        tick_phase_s: float = 0.0,
+        seed: int = 1,
+        resume: LoopState | None = None,
+    ) -> None:
+        self.fleet = fleet
+        self._clock, self._monitor, self._actuator = clock, monitor, actuator
+        self._acting = acting
+        self._scalers = (acting, *shadows)
+        self._journals = journals
+        self._origin_s = origin_s
+        names = [scaler.name for scaler in self._scalers]
+        if len(set(names)) < len(names):
+            raise PenstockError(f"scalers {', '.join(names)}: each may be there once only")
+        self.grid = Grid([scaler.period_s for scaler in self._scalers], tick_phase_s)
+        resume = resume or LoopState()
+        self._point, self._last_scale_s = resume.tick, resume.last_scale_s
+        self._states = {
+            scaler.name: msgspec.json.decode(resume.scalers[scaler.name], type=scaler.State)
+            if scaler.name in resume.scalers
+            else scaler.start(seed)
+            for scaler in self._scalers
+        }
+
+    def snapshot(self) -> LoopState:
+        """All that the next tick depends on, besides the ports."""
+        return LoopState(
+            tick=self._point,
+            last_scale_s=self._last_scale_s,
+            scalers={name: msgspec.Raw(msgspec.json.encode(state)) for name, state in self._states.items()},
+        )
+
+    def run(self, stop: Callable[[], bool], after_tick: Callable[[TickRecord], None] = lambda _: None) -> None:
+        """Tick until ``stop`` says so. Deadlines are absolute; a missed tick is skipped and counted, never made up."""
+        while not stop():
+            point, missed = self.grid.next_to_tick(self._point, self._clock.now() - self._origin_s)
+            self._clock.sleep_until(self._origin_s + self.grid.time_s(point))
+            if stop():
+                return
+            after_tick(self.tick(point, missed))
+
+    def tick(self, point: int, skipped: int = 0) -> TickRecord:
+        """The tick of one grid point, now. Returns what was journaled."""
+        began_s = self._clock.now()
+        errors: dict[str, str] = {}
+        observation = self._observe(point, errors)
+        observed_s = self._clock.now()
+        decisions = {
+            scaler.name: self._decide(scaler, observation, errors)
+            for scaler, due in zip(self._scalers, self.grid.due(point), strict=True)
+            if due
+        }
+        decided_s = self._clock.now()
+        wanted = decisions.get(self._acting.name)
+        accepted = self._act(wanted, observation, errors) if wanted is not None else None
+        acted_s = self._clock.now()
+        self._point = point
+        record = TickRecord(
+            tick=point,
+            time_s=observation.time_s,
+            at_ns=round(began_s * NANOS_PER_SECOND),
+            phase_s=round(began_s - self._origin_s - float(point * self.grid.step), 6),
+            observe_us=_micros(observed_s - began_s),
+            decide_us=_micros(decided_s - observed_s),
+            act_us=_micros(acted_s - decided_s),
+            observation=observation,
+            decisions=decisions,
+            acting=self._acting.name,
+            accepted=accepted,
+            plan_epoch=getattr(observation, "plan_epoch", 0),
+            skipped=skipped,
+            errors=errors,
+            note=_note(observation, wanted, errors),
+        )
+        events = self._actuator.events()
+        for journal in self._journals:
+            journal.tick(record)
+            journal.replicas(events)
+        return record
+
+    def _observe(self, point: int, errors: dict[str, str]) -> FleetObservation:
+        time_s = self.grid.time_s(point)
+        try:
+            seen = self._monitor.observe()
+        except Exception as error:
+            errors["monitor"] = reason = _one_line(error)
+            counts = ReplicaCounts.count(self._actuator.replicas().values())
+            seen = FleetObservation(time_s=time_s, fleet=self.fleet, replicas=counts, unknown={"observation": reason})
+        return msgspec.structs.replace(seen, time_s=time_s, last_scale_s=self._last_scale_s)
+
+    def _decide(self, scaler: AnyScaler, observation: FleetObservation, errors: dict[str, str]) -> Decision:
+        if "monitor" in errors:
+            return hold(self.fleet, f"no observation: {errors['monitor']}")
+        try:
+            decision, state = scaler.decide(observation, self._states[scaler.name])
+        except Exception as error:
+            errors[scaler.name] = reason = _one_line(error)
+            return hold(self.fleet, f"scaler failed: {reason}")
+        self._states[scaler.name] = state
+        return decision
+
+    def _act(self, decision: Decision, observation: FleetObservation, errors: dict[str, str]) -> Accepted | None:
+        if decision.action in ("hold", "none"):
+            return None
+        try:
+            accepted = self._actuator.apply(decision)
+        except Exception as error:
+            errors["actuator"] = _one_line(error)
+            return None
+        changed = accepted.targets.get(self.fleet, observation.replicas.current) != observation.replicas.current
+        if decision.action in ("up", "down") and changed:
+            self._last_scale_s = observation.time_s
+        return accepted
+
+
+def check_kinds(scalers: Sequence[AnyScaler], offered: type[FleetObservation]) -> None:
+    """Raise PenstockError for a scaler that reads another kind of fleet than the run has."""
+    for scaler in scalers:
+        if not issubclass(offered, scaler.fleets):
+            raise PenstockError(
+                f"scaler {scaler.name!r} reads {scaler.fleets.__name__}, this run's fleet gives {offered.__name__}; "
+                "`penstock scalers` shows the kind of fleet of each"
+            )
+
+
+def _note(observation: FleetObservation, wanted: Decision | None, errors: dict[str, str]) -> str:
+    """Why nothing was done, where it was not the scaler's own choice."""
+    if errors:
+        return "; ".join(f"{part}: {reason}" for part, reason in errors.items())
+    if wanted is not None and wanted.action == "hold" and observation.unknown:
+        field, reason = next(iter(observation.unknown.items()))
+        return f"holding: {len(observation.unknown)} unknown, first {field}: {reason}"
+    return ""
+
+
+def _micros(seconds: float) -> float:
+    return round(seconds * 1e6, 1)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

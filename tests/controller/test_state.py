@@ -1,0 +1,56 @@
+"""What a restarted controller finds."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from controller.actuators.roster import Roster
+from controller.loop import LoopState
+from controller.plans import BoardState
+from controller.state import ControllerState, StateFile
+from penstock.errors import PenstockError
+from penstock.plan import MemberReport, Plan
+from penstock.rundir import RunDirectory
+
+
+def state(tick: int = 7) -> ControllerState:
+    roster = Roster(fleet="pay")
+    roster.request(2, 5)
+    loop = LoopState(tick=tick, last_scale_s=3.1, scalers={"binpack": msgspec.Raw(b'{"offsets":{"0":10}}')})
+    board = BoardState(
+        serial=4,
+        current=Plan(epoch=2, groups=((0, 1), (2,)), members=("pay-1", "pay-2")),
+        members={"pay-1": MemberReport("joined", 9, (0, 1), epoch=2)},
+        highest_epoch=2,
+    )
+    return ControllerState(loop=loop, roster=roster, board=board)
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    assert StateFile(directory).read() is None
+    StateFile(directory).write(state())
+    read = StateFile(directory).read()
+    assert read is not None
+    assert (read.roster, read.board) == (state().roster, state().board)
+    assert (read.loop.tick, read.loop.last_scale_s) == (7, 3.1)
+    assert msgspec.json.decode(read.loop.scalers["binpack"]) == {"offsets": {"0": 10}}
+
+
+def test_what_has_not_changed_is_not_written_again(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    file = StateFile(directory)
+    file.write(state())
+    directory.controller_state_file.unlink()
+    file.write(state())
+    assert not directory.controller_state_file.exists()
+    file.write(state(8))
+    assert directory.controller_state_file.exists()
+
+
+def test_a_file_that_is_no_state_is_named_with_the_way_out(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    directory.controller_state_file.write_text('{"loop": 1}')
+    with pytest.raises(PenstockError, match=r"controller-state\.json: not a controller's state .*remove it"):
+        StateFile(directory).read()
