@@ -84,7 +84,8 @@ def range_assignment(partitions: Iterable[int], members: Iterable[str]) -> dict[
 def range_groups(partitions: Iterable[int], replicas: int) -> Groups:
     """The grouping that the range assignor makes for ``replicas`` consumers (policies that are not load aware)."""
     names = [f"{index:06d}" for index in range(max(1, replicas))]
-    return tuple(range_assignment(partitions, names)[name] for name in names)
+    assignment = range_assignment(partitions, names)
+    return tuple(assignment[name] for name in names)
 
 
 # --- what the plan service and the members of the group say to each other -------------------------------------------

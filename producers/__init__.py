@@ -1,1 +1,4 @@
-"""Workloads, the schedule made from them, and the open-loop sender."""
+"""Workloads (``producers.workloads``), schedules made from them (``producers.schedule``), the open-loop sender.
+
+The sender runs as a process of its own: ``python -m producers.send --run DIR``.
+"""

@@ -7,11 +7,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from infra.local.leftovers import stop_marked
 from infra.local.services import LocalServices
 from infra.local.settings import ServiceSettings
 from penstock.settings import Endpoints, Folders
+
+# A busy machine is no failure of the property.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,124 @@
+"""What became of each event of a schedule, as its sender knows it: the first of a run's three counts.
+
+An event is acknowledged once the broker's delivery report says so; whatever is not was never sent, for a stated reason.
+"""
+
+from array import array
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.measures import percentiles_s
+from penstock.runspec import RunSpec
+from penstock.schedule import Schedule
+
+Ints = npt.NDArray[np.int64]
+
+
+class SenderFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """How honest the sender was. scheduled = acknowledged + never_sent.
+
+    ``issued`` events were handed to the client library; ``failed`` ones among them ended in an error or without a
+    report. Send delay runs from intended to handed over; None where nothing was issued.
+    """
+
+    run: str
+    scheduled: int
+    issued: int
+    acknowledged: int
+    failed: int
+    never_sent: int
+    issued_share: float
+    send_delay_p50_s: float | None
+    send_delay_p99_s: float | None
+    send_delay_max_s: float | None
+
+
+class DeliveryLog:
+    """One entry an event, by its id. The sender writes plain arrays, everything else is computed from them.
+
+    ``sent_ns`` and ``acked_ns`` are 0 and ``offset`` is -1 while unknown; ``intended_ns`` is shape (events,).
+    ``reached``: the sender is done with the events of lower ids.
+    """
+
+    def __init__(self, spec: RunSpec, schedule: Schedule) -> None:
+        self.run = spec.run
+        self.intended_ns: Ints = spec.start_ns + schedule.intended_offset_ns
+        self.partition = schedule.partition
+        self.sent_ns = array("q", bytes(8 * len(schedule)))
+        self.acked_ns = array("q", bytes(8 * len(schedule)))
+        self.offset = array("q", [-1]) * len(schedule)
+        self.errors: dict[int, str] = {}
+        self.reached = 0
+
+    def __len__(self) -> int:
+        return len(self.sent_ns)
+
+    @property
+    def issued(self) -> int:
+        """Events handed to the client library."""
+        return int(np.count_nonzero(np.frombuffer(self.sent_ns, dtype=np.int64)))
+
+    @property
+    def acknowledged(self) -> int:
+        """Events with a positive delivery report."""
+        return int(np.count_nonzero(np.frombuffer(self.acked_ns, dtype=np.int64)))
+
+    def send_delay_s(self, first: int, end: int) -> npt.NDArray[np.float64]:
+        """Intended to handed over, seconds, of the issued events among the ids ``first`` … ``end`` - 1."""
+        sent_ns = np.frombuffer(self.sent_ns, dtype=np.int64)[first:end]
+        issued = sent_ns > 0
+        return np.asarray((sent_ns[issued] - self.intended_ns[first:end][issued]) / 1e9)
+
+    def figures(self) -> SenderFigures:
+        """The sender's figures over all events."""
+        delay_s = self.send_delay_s(0, len(self))
+        known = len(delay_s) > 0
+        p50, p99 = percentiles_s(delay_s, (50.0, 99.0)).tolist()
+        issued, acknowledged = self.issued, self.acknowledged
+        return SenderFigures(
+            run=self.run,
+            scheduled=len(self),
+            issued=issued,
+            acknowledged=acknowledged,
+            failed=issued - acknowledged,
+            never_sent=len(self) - acknowledged,
+            issued_share=issued / len(self) if len(self) else 1.0,
+            send_delay_p50_s=p50 if known else None,
+            send_delay_p99_s=p99 if known else None,
+            send_delay_max_s=float(delay_s.max()) if known else None,
+        )
+
+    def write(self, path: Path, *, unsent: str) -> None:
+        """Parquet, one row an event: id, intended_ns, sent_ns, acked_ns, partition, offset, error; null is unknown.
+
+        ``error`` says why an event was not acknowledged; ``unsent`` is that reason for those never handed over.
+        """
+        sent_ns, acked_ns, offset = (
+            np.frombuffer(column, dtype=np.int64) for column in (self.sent_ns, self.acked_ns, self.offset)
+        )
+        table = pa.table(
+            {
+                "id": np.arange(len(self), dtype=np.int64),
+                "intended_ns": self.intended_ns,
+                "sent_ns": pa.array(sent_ns, mask=sent_ns == 0),
+                "acked_ns": pa.array(acked_ns, mask=acked_ns == 0),
+                "partition": self.partition,
+                "offset": pa.array(offset, mask=offset < 0),
+                "error": pa.array(self._reasons(sent_ns, acked_ns, unsent), type=pa.string()),
+            }
+        )
+        partial = path.with_name(path.name + ".partial")
+        pq.write_table(table, partial, compression="zstd")
+        partial.replace(path)
+
+    def _reasons(self, sent_ns: Ints, acked_ns: Ints, unsent: str) -> list[str | None]:
+        reasons: list[str | None] = [None] * len(self)
+        for event_id in np.flatnonzero(acked_ns == 0).tolist():
+            otherwise = "no delivery report before the sender ended" if sent_ns[event_id] else unsent
+            reasons[event_id] = self.errors.get(event_id, otherwise)
+        return reasons

@@ -1,0 +1,52 @@
+"""Signed records, made ahead of their intended time: only the moment of sending is filled in when they are sent."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.clock import NANOS_PER_SECOND
+from penstock.records import Event, encode
+from penstock.runspec import RunSpec
+from penstock.schedule import Schedule
+from producers.payments import payments
+from producers.signing import Signer
+
+_UNSENT = b'"sent_ns":0'
+_SENT = b'"sent_ns":'
+
+
+class SignedRecord(NamedTuple):
+    """An event's JSON text before and after the value of ``sent_ns``, which the signature does not cover."""
+
+    key: bytes
+    head: bytes
+    tail: bytes
+
+    def value(self, sent_ns: int) -> bytes:
+        """The wire record of the event, sent at ``sent_ns``."""
+        return b"%b%d%b" % (self.head, sent_ns, self.tail)
+
+
+def signed_records(spec: RunSpec, schedule: Schedule, signing_key: bytes) -> Iterator[SignedRecord]:
+    """The record of each event of a run whose ``start_ns`` is set, in the schedule's order, made when asked for."""
+    deadline_after_ns = round(spec.slo_s * NANOS_PER_SECOND)
+    signer = Signer(signing_key, spec.run)
+    offsets_ns = schedule.intended_offset_ns.data
+    for event_id, payment in enumerate(payments(schedule, spec.seed)):
+        intended_ns = spec.start_ns + offsets_ns[event_id]
+        payload = encode(payment)
+        event = Event(
+            id=event_id,
+            run=spec.run,
+            pipeline=spec.pipeline,
+            key=payment.account,
+            intended_ns=intended_ns,
+            sent_ns=0,
+            payload=msgspec.Raw(payload),
+            mac=signer.sign(event_id, payload),
+            deadline_ns=intended_ns + deadline_after_ns,
+        )
+        # The payload comes after sent_ns and the names before it are ours, so the first match is the field itself.
+        head, _, tail = encode(event).partition(_UNSENT)
+        yield SignedRecord(payment.account.encode(), head + _SENT, tail)

@@ -1,0 +1,211 @@
+"""The open-loop sender: every event leaves at its intended time, or as soon after as can be; none is skipped.
+
+One thread sends, encodes ahead while it has time, and serves delivery reports. Whatever holds it up shows as send
+delay against the schedule, which never moves: that is what makes latencies measured from intended times honest.
+"""
+
+import gc
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from penstock.clock import NANOS_PER_SECOND
+from penstock.errors import PenstockError
+from penstock.runspec import RunSpec
+from penstock.schedule import Schedule
+from producers.delivery import DeliveryLog
+from producers.encoding import SignedRecord, signed_records
+
+AHEAD = 65_536
+"""Records kept encoded and signed ahead of their time; some 50 MB. Most runs are signed before they start."""
+ENCODE_AT_ONCE = 64
+"""Records encoded between two looks at the clock; well below a millisecond."""
+REPORTS_EVERY = 512
+"""Sends between two services of delivery reports, so that a burst is out before its reports are looked at."""
+SPARE_NS = 2_000_000
+"""Time before the next event below which the sender neither encodes nor waits inside the client library."""
+SWITCH_INTERVAL_S = 0.0005
+"""How long a metrics scrape may keep the interpreter from the sending thread at a time; the default is 5 ms."""
+LONGEST_WAIT_NS = 100_000_000
+"""A stop is noticed this soon."""
+STOP_WAIT_S = 30.0
+"""After a stop, how long outstanding reports are waited for."""
+
+BUSY_PER_S = 5_000
+"""Peak rate above which requests to the broker, not their delay, are what to save."""
+
+CLIENT = {
+    "acks": "all",
+    "enable.idempotence": True,
+    # A broker that is away for half a minute costs lateness, not events.
+    "delivery.timeout.ms": 300_000,
+    "queue.buffering.max.messages": 2_000_000,
+    "queue.buffering.max.kbytes": 1_048_576,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 500,
+    "retry.backoff.ms": 50,
+    "log.connection.close": False,
+}
+
+
+def make_producer(bootstrap: str, schedule: Schedule) -> Producer:
+    """The client as the sender wants it: nothing acknowledged is lost, nothing doubled, long outages are sat out.
+
+    Where many events a second are to come, one waits a little longer for others to share a request with.
+    """
+    busy = schedule.arrivals_per_second().max(initial=0) > BUSY_PER_S
+    return Producer(
+        {"bootstrap.servers": bootstrap, "client.id": "penstock-sender", "linger.ms": 5 if busy else 1, **CLIENT}
+    )
+
+
+class Sender:
+    """Sends one run's schedule. ``log`` has the outcome of every event, also while it goes on."""
+
+    def __init__(self, spec: RunSpec, schedule: Schedule, signing_key: bytes, producer: Producer) -> None:
+        self.log = DeliveryLog(spec, schedule)
+        self.stopped = False
+        self._topic = spec.events_topic
+        self._producer = producer
+        self._intended_ns = self.log.intended_ns.data
+        self._partition = schedule.partition.data
+        self._records: Iterator[SignedRecord] = signed_records(spec, schedule, signing_key)
+        self._ahead: deque[SignedRecord] = deque()
+
+    def check_topic(self, timeout_s: float = 10.0) -> None:
+        """Connect to the broker ahead of the first event. Raises PenstockError if it or a partition is not there."""
+        needed = int(self.log.partition.max()) + 1
+        until_s = time.monotonic() + timeout_s
+        # A topic that was just created may not be known to the broker yet.
+        while (found := self._partitions(timeout_s)) < needed:
+            if time.monotonic() > until_s or found > 0:
+                raise PenstockError(
+                    f"topic {self._topic} has {found} partitions, the schedule needs {needed}: "
+                    "create it before the sender starts"
+                )
+            time.sleep(0.05)
+
+    def _partitions(self, timeout_s: float) -> int:
+        """Partitions of the topic, 0 while there is none."""
+        try:
+            return len(self._producer.list_topics(self._topic, timeout=timeout_s).topics[self._topic].partitions)
+        except KafkaException as error:
+            raise PenstockError(
+                f"Kafka does not answer ({_reason(error)}): is it up? `penstock up` starts it"
+            ) from None
+
+    def run(self) -> None:
+        """Send everything at its time, then wait until every event sent has its delivery report."""
+        with _undisturbed():
+            while self.log.reached < len(self.log) and not self.stopped:
+                self._send_due()
+                self._producer.poll(0)
+                self._use_spare_time()
+        self._collect_reports()
+
+    def stop(self) -> None:
+        """Send nothing more. May be called from a signal handler."""
+        self.stopped = True
+
+    def _send_due(self) -> None:
+        """Send every event whose time has come, up to the number after which delivery reports want to be served."""
+        log = self.log
+        for event_id in range(log.reached, min(log.reached + REPORTS_EVERY, len(log))):
+            if time.time_ns() < self._intended_ns[event_id]:
+                return
+            self._send(event_id, self._ahead.popleft() if self._ahead else next(self._records))
+            if self.stopped:
+                return
+            log.reached = event_id + 1
+
+    def _send(self, event_id: int, record: SignedRecord) -> None:
+        """Hand one event over. A full client queue holds it (and so its successors) up; it is never dropped."""
+        reported = partial(self._reported, event_id)
+        partition = self._partition[event_id]
+        while True:
+            sent_ns = time.time_ns()
+            try:
+                self._producer.produce(self._topic, record.value(sent_ns), record.key, partition, reported)
+            except BufferError:
+                self._producer.poll(0.01)
+                if self.stopped:
+                    return
+            except KafkaException as error:
+                self.log.errors[event_id] = _reason(error)
+                return
+            else:
+                self.log.sent_ns[event_id] = sent_ns
+                return
+
+    def _reported(self, event_id: int, error: KafkaError | None, message: Message) -> None:
+        """Delivery report of one event."""
+        log = self.log
+        if error is not None:
+            log.errors[event_id] = error.str()
+            return
+        log.acked_ns[event_id] = time.time_ns()
+        offset = message.offset()
+        if offset is not None:
+            log.offset[event_id] = offset
+
+    def _use_spare_time(self) -> None:
+        """Until the next event is due: encode ahead, serve delivery reports, sleep the rest in one piece."""
+        while self.log.reached < len(self.log) and not self.stopped:
+            left_ns = self._intended_ns[self.log.reached] - time.time_ns()
+            if left_ns <= 0:
+                return
+            if left_ns <= SPARE_NS:
+                time.sleep(left_ns / NANOS_PER_SECOND)
+            elif len(self._ahead) >= AHEAD or not self._encode_ahead():
+                self._producer.poll(min(left_ns - SPARE_NS, LONGEST_WAIT_NS) / NANOS_PER_SECOND)
+            else:
+                self._producer.poll(0)
+
+    def _encode_ahead(self) -> bool:
+        """Make a few more records; whether there were any left to make."""
+        before = len(self._ahead)
+        self._ahead.extend(islice(self._records, ENCODE_AT_ONCE))
+        return len(self._ahead) > before
+
+    def _collect_reports(self) -> None:
+        """Wait for outstanding delivery reports; each comes at the client's time-out at the latest.
+
+        After a stop the wait is short. What is still unreported then is withdrawn, so that nothing reaches the broker
+        after its event was written down as never sent.
+        """
+        give_up_s: float | None = None
+        while self._producer.flush(0.2):
+            if self.stopped:
+                give_up_s = give_up_s or time.monotonic() + STOP_WAIT_S
+                if time.monotonic() > give_up_s:
+                    self._producer.purge()
+                    self._producer.flush(1.0)
+                    return
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Neither the garbage collector nor another thread may hold the sending thread up for long.
+
+    Sending makes no reference cycles, so there is nothing to collect while it goes on.
+    """
+    interval_s, collecting = sys.getswitchinterval(), gc.isenabled()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.disable()
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval_s)
+        if collecting:
+            gc.enable()
+
+
+def _reason(error: KafkaException) -> str:
+    cause = error.args[0] if error.args else error
+    return str(cause.str()) if isinstance(cause, KafkaError) else str(cause)

@@ -1,0 +1,80 @@
+"""Every workload by its name, and the text that names one: ``constant:rate_per_s=200,duration_s=30``."""
+
+import dataclasses
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.registry import make_parameters, unknown
+from producers.workloads.contract import Workload
+from producers.workloads.published import BinpackWorkload1, NycTaxi
+from producers.workloads.synthetic import Constant, OnOff, Poisson, Sinusoid, Step
+from producers.workloads.trace import Trace
+
+WORKLOADS: dict[str, type[Workload]] = {
+    kind.name: kind for kind in (BinpackWorkload1, NycTaxi, Trace, Constant, Poisson, Sinusoid, OnOff, Step)
+}
+
+
+def parse_workload(text: str) -> Workload:
+    """A workload from ``name`` or ``name:parameter=value[,parameter=value…]``.
+
+    Raises PenstockError for an unknown name or parameter, an impossible value, or a trace that cannot be played.
+    """
+    name, _, rest = text.partition(":")
+    name = name.strip()
+    if name not in WORKLOADS:
+        way_out = (
+            f"there are {', '.join(WORKLOADS)} (see `penstock workloads`); a file is played by trace:path=FILE.csv"
+        )
+        raise unknown("workload", name, WORKLOADS, way_out)
+    kind = WORKLOADS[name]
+    given = _parameters(text, rest)
+    names = {field.name for field in parameter_fields(kind)}
+    required = [field.name for field in parameter_fields(kind) if field.default is dataclasses.MISSING]
+    missing = [parameter for parameter in required if parameter not in given]
+    # A misspelt parameter is the better thing to tell; make_parameters does.
+    if missing and given.keys() <= names:
+        raise PenstockError(f"{text}: {name} needs {', '.join(missing)}, as in {example(kind)}")
+    made: Workload = make_parameters(name, kind, given)
+    return made
+
+
+def describe(workload: Workload) -> dict[str, Any]:
+    """The workload's name and parameters, as they are stored with a schedule."""
+    fields = parameter_fields(type(workload))
+    return {"name": workload.name, **{field.name: getattr(workload, field.name) for field in fields}}
+
+
+def parameter_fields(kind: type[Workload]) -> tuple["dataclasses.Field[Any]", ...]:
+    """The parameters of a kind of workload, in order."""
+    return dataclasses.fields(kind)  # type: ignore[arg-type]
+
+
+def parameter_texts(kind: type[Workload]) -> list[str]:
+    """Each parameter of a kind of workload as ``name=default``, or ``name`` where one has to be given."""
+    return [
+        field.name if field.default is dataclasses.MISSING else f"{field.name}={field.default!r}"
+        for field in parameter_fields(kind)
+    ]
+
+
+def example(kind: type[Workload]) -> str:
+    """Text that names a workload of this kind, with its required parameters filled in."""
+    samples = {
+        "path": "load.csv", "rate_per_s": "200", "mean_per_s": "200", "amplitude_per_s": "100", "period_s": "120",
+        "on_per_s": "300", "on_s": "20", "off_s": "40", "before_per_s": "100", "after_per_s": "300", "at_s": "60",
+    }  # fmt: skip
+    required = [field.name for field in parameter_fields(kind) if field.default is dataclasses.MISSING]
+    return kind.name + (":" + ",".join(f"{name}={samples[name]}" for name in required) if required else "")
+
+
+def _parameters(text: str, rest: str) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for part in rest.split(",") if rest else []:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals and value):
+            raise PenstockError(f"{text}: {part!r} is not parameter=value; write name:parameter=value,parameter=value")
+        if key in given:
+            raise PenstockError(f"{text}: {key} is given twice; leave one out")
+        given[key] = value
+    return given
