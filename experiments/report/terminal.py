@@ -1,4 +1,4 @@
-"""The comparison as a table in the terminal: the same figures and the same words as in report.html."""
+"""The comparison as a table of 80 columns in the terminal: figures and words of report.html, without the money."""
 
 from collections.abc import Sequence
 
@@ -13,19 +13,25 @@ from experiments.report.wording import written_interval
 from penstock.rundir import Verdict
 
 STYLES: dict[Verdict, str] = {"VALID": "green", "DEGRADED": "yellow", "INVALID": "bold red"}
-SHOWN = ("within SLO", "p50", "p95", "p99", "replica-minutes", "cost")
+SHOWN = ("within SLO", "p50", "p95", "p99", "replica-minutes")
 
 
 def comparison_table(summaries: Sequence[Summary]) -> Table:
     """One row a scaler; repetitions as their mean with its 95 % bootstrap interval below."""
     groups = group_runs(summaries)
     shown = [measure for measure in MEASURES if measure.title in SHOWN]
-    latencies, costs = shown[:4], shown[4:]
     table = Table(
-        title=_title(groups), title_justify="left", title_style="bold", caption_justify="left", box=None, pad_edge=False
+        title=_title(groups),
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1),
+        collapse_padding=True,
     )
     table.add_column("scaler", no_wrap=True)
-    for title in (*(m.title for m in latencies), "replica-\nminutes", "ups\n(repl.)", "downs\n(repl.)", "cost"):
+    for title in ("within\nSLO", "p50", "p95", "p99", "replica-\nminutes", "ups\n(repl.)", "downs\n(repl.)"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("verdict")
     for group in groups:
@@ -33,10 +39,8 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
         times = f" ×{len(group.summaries)}" if len(group.summaries) > 1 else ""
         table.add_row(
             escape(group.label) + times,
-            *(_cell(group, measure) for measure in latencies),
-            _cell(group, costs[0]),
+            *(_cell(group, measure) for measure in shown),
             *ups_and_downs(group),
-            _cell(group, costs[1]),
             Text(verdict, style=STYLES[verdict]),
         )
     notes = [
