@@ -29,7 +29,7 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
 
     @classmethod
     def count(cls, phases: Iterable["Phase"]) -> "ReplicaCounts":
-        """Counts from the phase of each replica; one that has had its first event is a joined one, a gone one is none."""
+        """Counts from the phase of each replica; after its first event it is joined, a gone one is none."""
         of = Counter(phases)
         return cls(of["requested"], of["started"], of["joined"] + of["first-event"], of["draining"], of["pooled"])
 

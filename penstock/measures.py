@@ -241,6 +241,7 @@ def conservation(
     ``in_flight``: acknowledged events known to be still waiting (a run that was stopped, not drained). Ids outside
     0…scheduled-1 are foreign.
     """
+
     def among(ids: Ints) -> Bools:
         """Which of the scheduled events are in ``ids``."""
         mask = np.zeros(scheduled, dtype=np.bool_)

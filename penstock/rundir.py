@@ -17,8 +17,8 @@ Layout (design, section 4)::
     report.html
     logs/              what the processes said
 
-and while the run goes on: ``controller-state.json`` (from which a restarted controller goes on), ``controller-ready`` (there
-once the initial replicas have joined) and ``blind`` (while it exists the controller's monitor sees nothing; a fault).
+and while the run goes on: ``controller-state.json`` (from which a restarted controller goes on), ``controller-ready``
+(there once the initial replicas have joined), ``blind`` (while it exists the monitor sees nothing; a fault).
 """
 
 import platform

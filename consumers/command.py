@@ -1,0 +1,74 @@
+"""Sub-commands of ``penstock`` that this room brings: ``calibrate``."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.errors import PenstockError
+from penstock.runspec import ServiceLaw, WorkerSpec
+
+if TYPE_CHECKING:
+    from consumers.calibration import Calibration
+
+TARGETS = ("worker",)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(epilog="Example: penstock calibrate worker --service-time-s 0.005 --seconds 10")(calibrate)
+
+
+def calibrate(
+    target: Annotated[str, typer.Argument(help="What to measure: worker.")],
+    service_time_s: Annotated[float, typer.Option(help="Service-time floor in seconds; 0: real work only.")] = 0.005,
+    service_law: Annotated[ServiceLaw, typer.Option(help="How service times are spread.")] = "deterministic",
+    commit_every: Annotated[int, typer.Option(help="Events per ledger, result and commit round trip.")] = 1,
+    seconds: Annotated[float, typer.Option(help="Seconds that count, after 2 s of warming up.")] = 10.0,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Measure μ, the events per second that one replica can do, on the local services (`penstock up`)."""
+    if target not in TARGETS:
+        from penstock.registry import unknown
+
+        raise unknown("target", target, TARGETS, f"it can be {', '.join(TARGETS)}")
+    for name, value, lowest in (
+        ("--service-time-s", service_time_s, 0.0),
+        ("--commit-every", commit_every, 1),
+        ("--seconds", seconds, 2.0),
+    ):
+        if not lowest <= value < 3600:
+            raise PenstockError(f"{name} {value:g}: expected {lowest:g} or more, and less than 3600")
+    from rich.console import Console
+
+    from consumers.calibration import calibrate_worker
+    from penstock.settings import Endpoints
+
+    worker = WorkerSpec(service_time_s=service_time_s, service_law=service_law, commit_every=commit_every)
+    console = Console(stderr=True, highlight=False)
+    with console.status("looking for the services") as status:
+        found = calibrate_worker(Endpoints(), worker, seconds=seconds, tell=status.update)
+    if json:
+        import msgspec
+
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+    else:
+        _print(found, worker)
+
+
+def _print(found: "Calibration", worker: WorkerSpec) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from consumers.calibration import labels
+
+    low, high = found.spread_per_s
+    table = Table("measure", "value", box=None, pad_edge=False)
+    table.add_row("service rate μ", f"{found.service_rate_per_s:.1f} events/s")
+    table.add_row("whole seconds, p10–p90", f"{low:.0f}–{high:.0f} events/s")
+    if worker.service_time_s:
+        table.add_row("share of 1/floor", f"{found.service_rate_per_s * worker.service_time_s:.1%}")
+    for label, value in zip(labels(), found.service_s, strict=True):
+        table.add_row(f"service time {label}", f"{value * 1000:.3f} ms")
+    table.add_row("measured", f"{found.events} events in {found.seconds:.1f} s")
+    Console(highlight=False).print(table)
+    typer.echo(f"\nFor scalers: --set binpack.service_rate_per_s={found.service_rate_per_s:.0f}")

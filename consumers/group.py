@@ -1,0 +1,215 @@
+"""The worker's place in its consumer group: kafka-python's consumer with what its public interface lacks.
+
+Everything that reaches into kafka-python 3.0 is here: asking for a rejoin, seeing that one is due, committing inside a
+rebalance listener.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kafka import AsyncConsumerRebalanceListener, KafkaConsumer, TopicPartition
+from kafka.errors import KafkaError
+from kafka.structs import MemberState, OffsetAndMetadata
+
+from consumers.assignor import PlanAssignor
+from penstock.runspec import WorkerSpec
+
+log = logging.getLogger(__name__)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+FETCH_WAIT_MS = 30
+"""How long the broker holds an empty fetch: the longest time in which an idle worker learns of a rejoin, and in which a
+partition with events can be stalled behind a fetch of the empty ones (a client has one fetch in flight per broker)."""
+PARTITION_FETCH_BYTES = 64 * 1024
+"""A fetched partition is worked off before the next one's turn: small fetches keep the partitions' waits alike. A
+worker that asks for throughput by a larger ``commit_every`` gets larger ones."""
+LARGEST_FETCH_BYTES = 1024 * 1024
+READ_AHEAD = 64
+"""Records taken over from the client library at a time; each of its polls costs two changes of thread."""
+JOIN_POLL_MS = 5
+REBALANCE_TIMEOUT_MS = 60_000
+COMMIT_TIMEOUT_MS = 2000
+METADATA_TIMEOUT_MS = 2000
+
+
+class GroupConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships no types
+    """Member of ``group`` on ``topic``, assigned by ``assignor``.
+
+    ``on_revoke`` is called before the partitions go and returns what can be committed while they are ours, ``on_lost``
+    when they went without that, ``on_assign`` with the partitions of each new assignment. All of them on the I/O
+    thread, while the caller is inside ``take`` or ``close``. Raises a KafkaError if the broker is away.
+    """
+
+    def __init__(
+        self,
+        *,
+        bootstrap: str,
+        client_id: str,
+        group: str,
+        topic: str,
+        worker: WorkerSpec,
+        assignor: PlanAssignor,
+        on_revoke: Callable[[], Offsets],
+        on_lost: Callable[[], None],
+        on_assign: Callable[[set[TopicPartition]], None],
+    ) -> None:
+        super().__init__(
+            bootstrap_servers=bootstrap,
+            client_id=client_id,
+            group_id=group,
+            partition_assignment_strategy=[assignor],
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            session_timeout_ms=round(worker.session_timeout_s * 1000),
+            heartbeat_interval_ms=round(worker.heartbeat_s * 1000),
+            max_poll_interval_ms=max(REBALANCE_TIMEOUT_MS, round(worker.session_timeout_s * 1000)),
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            max_partition_fetch_bytes=min(LARGEST_FETCH_BYTES, PARTITION_FETCH_BYTES * worker.commit_every),
+            bootstrap_timeout_ms=2000,
+            retry_backoff_ms=25,
+            reconnect_backoff_max_ms=1000,
+            check_crcs=False,  # in pure Python they cost more than the whole payment; TCP and broker check too
+            metrics_enabled=False,
+            allow_auto_create_topics=False,
+        )
+        self._read_ahead: deque[Any] = deque()
+        self._most = max(READ_AHEAD, worker.commit_every)
+        self._pause_s = worker.rebalance_pause_s
+        self._resume_at = 0.0
+        self._on_lost = on_lost
+        self._on_assign = on_assign
+        self.subscribe([topic], listener=_Rebalances(self, on_revoke))
+        self._learn_of_topic()
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def take(self, most: int, timeout_ms: int) -> list[Any]:
+        """Up to ``most`` records, waiting ``timeout_ms`` for the first. A rebalance that is due is taken part in first,
+        so that it never waits for more than the records taken before.
+        """
+        deadline = time.monotonic() + timeout_ms / 1000
+        while self._rejoin_due():
+            self._poll_ahead(JOIN_POLL_MS)
+            if self._rejoin_due() and time.monotonic() >= deadline:
+                return []
+        if self._resume_at and not self._resume(deadline):
+            return []
+        if not self._read_ahead:
+            self._poll_ahead(max(0, round((deadline - time.monotonic()) * 1000)))
+            if self._rejoin_due() or self._resume_at:
+                return []
+        return [self._read_ahead.popleft() for _ in range(min(most, len(self._read_ahead)))]
+
+    def _poll_ahead(self, timeout_ms: int) -> None:
+        for records in self.poll(timeout_ms=timeout_ms, max_records=self._most).values():
+            self._read_ahead.extend(records)
+
+    def _resume(self, deadline: float) -> bool:
+        """Wait for the end of the pause after a rebalance, but not beyond ``deadline``; whether it has ended."""
+        time.sleep(max(0.0, min(self._resume_at, deadline, time.monotonic() + JOIN_POLL_MS / 1000) - time.monotonic()))
+        if time.monotonic() < self._resume_at:
+            return False
+        self._resume_at = 0.0
+        return True
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def commit_soon(self, offsets: Offsets) -> Any | None:
+        """Send a commit without waiting: a future, or None while the group's coordinator is unknown."""
+        if self._coordinator.coordinator_unknown():
+            self._coordinator.lookup_coordinator()
+            return None
+        return self.commit_async(dict(offsets))
+
+    def commit_first_positions(self, sources: set[TopicPartition]) -> None:
+        """Where there is no commit yet, commit the position, so that the lag is known before the first event."""
+        fresh: dict[TopicPartition, OffsetAndMetadata] = {}
+        for source in sources:
+            if self.committed(source, timeout_ms=COMMIT_TIMEOUT_MS) is None:
+                position = self.position(source, timeout_ms=COMMIT_TIMEOUT_MS)
+                if position is not None:
+                    fresh[source] = OffsetAndMetadata(position, "", -1)
+        if fresh:
+            self.commit(fresh, timeout_ms=COMMIT_TIMEOUT_MS)
+
+    async def commit_in_rebalance(self, offsets: Offsets) -> None:
+        """Commit from the I/O thread."""
+        try:
+            await self._coordinator._commit_offsets_sync_async(dict(offsets), timeout_ms=COMMIT_TIMEOUT_MS)
+        except KafkaError as error:
+            log.warning("commit on revoke: %s; what moves to another member will be delivered again", error)
+
+    # --- membership --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this member assigned the partitions of the present generation."""
+        return bool(self._coordinator._is_leader)
+
+    @property
+    def waiting_to_join(self) -> bool:
+        """Whether a request to join waits at the broker for the other members."""
+        member = self.group_metadata()
+        return bool(member.member_id) and member.state is MemberState.REBALANCING
+
+    def request_rejoin(self) -> None:
+        """Take part in a new rebalance at the next ``take``. From any thread."""
+        self._coordinator.request_rejoin()
+
+    def _rejoin_due(self) -> bool:
+        """Whether the next poll takes part in a rebalance. One begun because the topic's metadata changed looks
+        finished to the client library when a poll ends in the middle of it; asking for a rejoin has it finished.
+        """
+        if self._coordinator.rejoining and not self._coordinator.need_rejoin():
+            self._coordinator.request_rejoin()
+        return bool(self._coordinator.need_rejoin())
+
+    def _learn_of_topic(self) -> None:
+        """Wait for the topic's metadata: a leader that joins without them has to rebalance again when they come."""
+        try:
+            self._net.run(self._manager.wait_for, self._cluster.request_update(), METADATA_TIMEOUT_MS)
+        except KafkaError:
+            self.close(timeout_ms=0)
+            raise
+
+    def lost(self) -> None:
+        """Thrown out of the group: what was read ahead is somebody else's now."""
+        self._read_ahead.clear()
+        self._on_lost()
+
+    def assigned(self) -> None:
+        """A new assignment."""
+        self.drop_foreign()
+        if self._pause_s:
+            self._resume_at = time.monotonic() + self._pause_s
+        self._on_assign(self.assignment())
+
+    def drop_foreign(self) -> None:
+        """What was read ahead of partitions that stay is still ours, the rest is not."""
+        held = self.assignment()
+        self._read_ahead = deque(r for r in self._read_ahead if TopicPartition(r.topic, r.partition) in held)
+
+
+class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types
+    """kafka-python's callbacks. Partitions that stay keep their position, also in its eager protocol."""
+
+    def __init__(self, consumer: GroupConsumer, on_revoke: Callable[[], Offsets]) -> None:
+        self._consumer = consumer
+        self._on_revoke = on_revoke
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        if revoked and (offsets := self._on_revoke()):
+            await self._consumer.commit_in_rebalance(offsets)
+        self._consumer.drop_foreign()
+
+    async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        del lost
+        self._consumer.lost()
+
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        del assigned  # in the cooperative protocol only what was added
+        self._consumer.assigned()

@@ -1,0 +1,79 @@
+"""Prometheus meters of one worker; names in ``penstock.metrics``.
+
+The work counts in plain numbers, which become metrics when somebody asks: at thousands of events per second the
+client library's locks would cost more than the payment.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from penstock import metrics
+from penstock.records import Outcome, Result
+
+SERVICE_BUCKETS_NS = tuple(
+    round(seconds * 1e9)
+    for seconds in (0.001, 0.002, 0.004, 0.005, 0.0055, 0.006, 0.008, 0.01, 0.02, 0.05, 0.1, 0.5, 1)
+)
+
+
+class Meters(Collector):
+    """What one worker counts. Written by the worker's threads, read by the metrics server's; counts only grow."""
+
+    def __init__(self, fleet: str, replica: str) -> None:
+        self._labels = (fleet, replica)
+        self._processed: dict[Outcome, int] = {"completed": 0, "failed": 0}
+        self._service_counts = [0] * (len(SERVICE_BUCKETS_NS) + 1)
+        self._service_sum_ns = 0
+        self._assigned = 0
+        self._rebalances = 0
+        self._range_fallbacks = 0
+
+    def served(self, results: Sequence[Result]) -> None:
+        """These events are done."""
+        for result in results:
+            service_ns = result.finished_ns - result.started_ns
+            self._processed[result.outcome] += 1
+            self._service_counts[bisect_left(SERVICE_BUCKETS_NS, service_ns)] += 1
+            self._service_sum_ns += service_ns
+
+    def rebalanced(self, partitions: int) -> None:
+        """A new assignment of that many partitions."""
+        self._rebalances += 1
+        self._assigned = partitions
+
+    def fell_back_to_range(self) -> None:
+        """This member had to assign by range."""
+        self._range_fallbacks += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now."""
+        names = ("fleet", "replica")
+        processed = CounterMetricFamily(metrics.EVENTS_PROCESSED, "Events by outcome.", labels=(*names, "outcome"))
+        for outcome, events in self._processed.items():
+            processed.add_metric((*self._labels, outcome), events)
+        yield processed
+        yield self._service_time(names)
+        assigned = GaugeMetricFamily(metrics.ASSIGNED_PARTITIONS, "Partitions held.", labels=names)
+        assigned.add_metric(self._labels, self._assigned)
+        yield assigned
+        rebalances = CounterMetricFamily(metrics.REBALANCES, "Assignments received.", labels=names)
+        rebalances.add_metric(self._labels, self._rebalances)
+        yield rebalances
+        fallbacks = CounterMetricFamily(metrics.RANGE_FALLBACKS, "Times it had to assign by range.", labels=names)
+        fallbacks.add_metric(self._labels, self._range_fallbacks)
+        yield fallbacks
+
+    def _service_time(self, names: Sequence[str]) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(metrics.SERVICE_TIME, "Service time of an event.", labels=names)
+        bounds = [*(str(bound / 1e9) for bound in SERVICE_BUCKETS_NS), "+Inf"]
+        cumulative = 0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip(bounds, tuple(self._service_counts), strict=True):
+            cumulative += count
+            buckets.append((bound, cumulative))
+        family.add_metric(self._labels, buckets, self._service_sum_ns / 1e9)
+        return family

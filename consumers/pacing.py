@@ -1,0 +1,65 @@
+"""Pacing of a worker: a service-time floor kept by absolute deadlines, so that late wake-ups never add up.
+
+Everything an event costs (poll, ledger, result, commit) happens inside its floor; otherwise μ would be below 1/floor.
+"""
+
+import random
+import time
+from typing import NamedTuple
+
+from penstock.runspec import ServiceLaw
+
+BACK_TO_BACK_NS = 2_000_000
+"""An event got within this time after the previous deadline had been waiting: its service starts at that deadline."""
+
+
+class Slot(NamedTuple):
+    """One event's time on the worker, on the monotonic clock in ns."""
+
+    start_ns: int
+    deadline_ns: int
+
+
+class Pacer:
+    """Gives each event its slot. ``floor_s``: mean service time, 0 for none. Draws of the exponential law are seeded
+    with ``seed`` and the replica's name: every replica has its own reproducible stream.
+    """
+
+    def __init__(self, floor_s: float, law: ServiceLaw, *, seed: int, replica: str) -> None:
+        self._floor_ns = round(floor_s * 1e9)
+        self._law = law
+        self._random = random.Random(f"{seed}/{replica}")  # noqa: S311 - a service law, not a secret
+        self._free_ns = 0
+
+    def next(self, received_ns: int, earliest_ns: int = 0) -> Slot:
+        """The slot of an event got at ``received_ns`` that cannot have begun before ``earliest_ns`` (it was not sent
+        yet). It starts when the worker became free if the event was waiting then, else when it was got.
+        """
+        waiting = received_ns - self._free_ns <= BACK_TO_BACK_NS
+        start_ns = min(received_ns, max(self._free_ns, earliest_ns)) if waiting else received_ns
+        return self._slot(start_ns)
+
+    def following(self) -> Slot:
+        """The slot right after the last one: the next event of a chunk that was got at once."""
+        return self._slot(self._free_ns)
+
+    @staticmethod
+    def waits(slot: Slot) -> bool:
+        """Whether the slot's deadline is still to come."""
+        return time.monotonic_ns() < slot.deadline_ns
+
+    def wait(self, slot: Slot) -> int:
+        """Return at the slot's deadline, with the time then. If the work took longer, the worker becomes free now."""
+        now_ns = time.monotonic_ns()
+        if now_ns >= slot.deadline_ns:
+            self._free_ns = now_ns
+            return now_ns
+        time.sleep((slot.deadline_ns - now_ns) / 1e9)
+        self._free_ns = slot.deadline_ns
+        return time.monotonic_ns()
+
+    def _slot(self, start_ns: int) -> Slot:
+        floor_ns = self._floor_ns
+        if floor_ns and self._law == "exponential":
+            floor_ns = round(self._random.expovariate(1 / floor_ns))
+        return Slot(start_ns, start_ns + floor_ns)

@@ -1,0 +1,330 @@
+"""One replica of the payment fleet: takes events from its partitions, books them in the ledger, publishes results.
+
+At least once towards the broker (an offset is committed once its result is out), exactly once in the ledger. Run as
+``python -m consumers.worker --run DIR --replica NAME`` with the endpoints in the environment.
+"""
+
+import argparse
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+from prometheus_client import REGISTRY
+
+from consumers.assignor import PlanAssignor
+from consumers.examination import Examination, Examiner
+from consumers.group import GroupConsumer, Offsets
+from consumers.ledger import UNAVAILABLE, Ledger
+from consumers.membership import Membership
+from consumers.meters import Meters
+from consumers.outbox import Outbox
+from consumers.pacing import Pacer
+from penstock.errors import PenstockError
+from penstock.exposition import expose
+from penstock.records import Result, encode
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
+from penstock.settings import Endpoints
+
+log = logging.getLogger(__name__)
+
+STAGE = "payment"
+IDLE_MS = 100
+JOINING_MS = 20
+SETTLE_S = 2.0
+FIRST_COMMIT_S = 0.5
+BACKOFF_S = (0.05, 1.0)
+
+
+class StoppedError(Exception):
+    """SIGTERM came while a service was away: what is in hand stays uncommitted and is delivered again to somebody."""
+
+
+class Worker:
+    """The replica ``name`` of the run ``spec``. ``run`` returns after ``stop``."""
+
+    def __init__(self, spec: RunSpec, name: str, endpoints: Endpoints) -> None:
+        if spec.worker.heartbeat_s >= spec.worker.session_timeout_s:
+            raise PenstockError(
+                f"heartbeat_s {spec.worker.heartbeat_s:g} must be less than session_timeout_s "
+                f"{spec.worker.session_timeout_s:g}: a member that is silent for a session is thrown out of the group"
+            )
+        self.spec = spec
+        self.name = name
+        self._stopping = threading.Event()
+        self.meters = Meters(spec.fleet, name)
+        self._examiner = Examiner(signing_key=endpoints.signing_key_bytes(), run=spec.run, worker=name)
+        self._ledger = Ledger(endpoints.require("redis"), spec.ledger_key)
+        self._outbox = Outbox(endpoints.require("kafka"), spec.results_topic, name)
+        self._pacer = Pacer(spec.worker.service_time_s, spec.worker.service_law, seed=spec.seed, replica=name)
+        self._assignor = PlanAssignor(
+            endpoints.controller, spec.group, name, on_fallback=lambda _: self.meters.fell_back_to_range()
+        )
+        self._membership = Membership(
+            endpoints.controller,
+            spec.group,
+            self._assignor,
+            rejoin=lambda: self._consumer.request_rejoin(),
+            may_ask=lambda: self._joined and (spec.worker.directed_rebalance or bool(self._consumer.is_leader)),
+        )
+        self._bootstrap = endpoints.require("kafka")
+        self._consumer: Any = None
+        self._commit: tuple[Any, Offsets] | None = None
+        self._joined = False
+        self._told_joining = False
+        self._told_first_event = False
+        self._sources = [TopicPartition(spec.events_topic, partition) for partition in range(spec.partitions)]
+        self._unseen: set[TopicPartition] = set()
+        self._assigned_at = 0.0
+
+    def stop(self) -> None:
+        """Finish the event in hand, commit, leave the group. May be called from a signal handler."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        self._membership.report("started")
+        try:
+            self._consumer = self._connect()
+            while not self._stopping.is_set():
+                self._turn()
+        except StoppedError:
+            log.info("stopped while a service was away")
+        finally:
+            self._leave()
+
+    # --- one turn: take records, then work or settle -----------------------------------------------------------------
+
+    def _turn(self) -> None:
+        try:
+            records = self._take()
+        except KafkaError as error:
+            log.warning("poll: %s", error)
+            self._stopping.wait(BACKOFF_S[0])
+            return
+        if records:
+            self._serve(records)
+        if self._unseen and (not records or time.monotonic() - self._assigned_at > FIRST_COMMIT_S):
+            self._commit_first_positions()
+
+    def _take(self) -> list[Any]:
+        """Records to work on now. What is outstanding is settled before the worker waits for more."""
+        most = self.spec.worker.commit_every
+        if self._outbox.unsettled and (records := self._consumer.take(most, 0)):
+            return list(records)
+        self._settle(time.monotonic_ns() + round(SETTLE_S * 1e9))
+        records = self._consumer.take(most, IDLE_MS if self._joined else JOINING_MS)
+        if not self._joined and not self._told_joining and self._consumer.waiting_to_join:
+            self._told_joining = True  # the controller may hurry the others
+            self._membership.report("joining")
+        return list(records)
+
+    def _serve(self, records: Sequence[Any]) -> None:
+        """Work on a chunk of records: examine and book all, then give each its slot and publish its result. Results are
+        published one by one where there is a floor to wait for, and together where there is none.
+        """
+        received_ns = time.monotonic_ns()
+        wall_ns = time.time_ns() - received_ns
+        work = [self._examiner.examine(record) for record in records]
+        attempts = self._book(work)
+        slot = self._pacer.next(received_ns, (work[0].sent_ns or 0) - wall_ns)
+        self._settle(slot.deadline_ns)  # the chunk before this one: its reports come in within this one's first floor
+        done: list[tuple[Any, Result]] = []
+        for index, (record, item, attempt) in enumerate(zip(records, work, attempts, strict=True)):
+            if index > 0:
+                slot = self._pacer.following()
+                if self._pacer.waits(slot):
+                    self._publish(done)
+            finished_ns = self._pacer.wait(slot)
+            result = self._result(
+                record,
+                item,
+                attempt=attempt,
+                received_ns=received_ns + wall_ns,
+                started_ns=slot.start_ns + wall_ns,
+                finished_ns=finished_ns + wall_ns,
+            )
+            done.append((record, result))
+            if self._stopping.is_set():
+                break
+        self._publish(done)
+        self._outbox.make_room(lambda: not self._stopping.is_set())
+
+    def _book(self, work: Sequence[Examination]) -> list[int]:
+        """Book what may be booked, again and again while Redis is away; the group's heartbeats go on meanwhile. Returns
+        the attempt of each, 1 for what is not to be booked.
+        """
+        bookings = [item.booking for item in work if item.booking is not None]
+        delay_s = BACKOFF_S[0]
+        while True:
+            try:
+                attempts = iter(self._ledger.book(bookings))
+                return [1 if item.booking is None else next(attempts) for item in work]
+            except UNAVAILABLE as error:
+                log.warning("ledger is away (%s); trying again in %.2g s", error, delay_s)
+            if self._stopping.wait(delay_s):
+                raise StoppedError
+            delay_s = min(2 * delay_s, BACKOFF_S[1])
+
+    def _result(
+        self, record: Any, item: Examination, *, attempt: int, received_ns: int, started_ns: int, finished_ns: int
+    ) -> Result:
+        return Result(
+            id=item.id,
+            run=self.spec.run,
+            pipeline=self.spec.pipeline,
+            stage=STAGE,
+            outcome="failed" if item.reason else "completed",
+            queue=f"{self.spec.fleet}/{record.partition}",
+            intended_ns=item.intended_ns,
+            sent_ns=item.sent_ns,
+            broker_ns=record.timestamp * 1_000_000 if record.timestamp_type == 1 else None,
+            deadline_ns=item.deadline_ns,
+            received_ns=received_ns,
+            started_ns=started_ns,
+            finished_ns=finished_ns,
+            worker=self.name,
+            attempt=attempt,
+            reason=item.reason,
+        )
+
+    def _publish(self, done: list[tuple[Any, Result]]) -> None:
+        """Hand the results to the outbox; ``done`` is empty afterwards."""
+        for record, result in done:
+            source = self._sources[record.partition]
+            key = None if result.id is None else b"%d" % result.id
+            self._outbox.publish(source, record.offset, key, encode(result))
+        self.meters.served([result for _, result in done])
+        if self._unseen:
+            self._unseen.difference_update(self._sources[record.partition] for record, _ in done)
+        done.clear()
+        if not self._told_first_event:
+            self._told_first_event = True
+            self._membership.report("first-event", self._held())
+
+    # --- commits -----------------------------------------------------------------------------------------------------
+
+    def _settle(self, until_ns: int) -> None:
+        """Take in delivery reports until the deadline and send a commit of what is out. One commit at a time: a
+        connection takes a few requests only, fetches and heartbeats among them.
+        """
+        self._outbox.collect(until_ns)
+        if self._commit is not None:
+            future, offsets = self._commit
+            if not future.is_done:
+                return
+            self._commit = None
+            if future.failed():
+                log.warning("commit: %s", future.exception)
+                self._outbox.restore(offsets)
+        if offsets := self._outbox.committable():
+            future = self._consumer.commit_soon(offsets)
+            if future is None:
+                self._outbox.restore(offsets)
+            else:
+                self._commit = future, offsets
+
+    def _commit_first_positions(self) -> None:
+        unseen, self._unseen = self._unseen, set()
+        try:
+            self._consumer.commit_first_positions(unseen)
+        except KafkaError as error:
+            log.warning("first commit: %s", error)
+
+    # --- the group ---------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> GroupConsumer:
+        """A consumer that has met the broker, as soon as there is one."""
+        while not self._stopping.is_set():
+            try:
+                return GroupConsumer(
+                    bootstrap=self._bootstrap,
+                    client_id=self.name,
+                    group=self.spec.group,
+                    topic=self.spec.events_topic,
+                    worker=self.spec.worker,
+                    assignor=self._assignor,
+                    on_revoke=self._revoked,
+                    on_lost=self._lost,
+                    on_assign=self._assigned,
+                )
+            except KafkaError as error:
+                log.warning("broker %s is away: %s", self._bootstrap, error)
+                self._stopping.wait(BACKOFF_S[1])
+        raise StoppedError
+
+    def _revoked(self) -> Offsets:
+        """What can be committed, with the results in flight awaited for a moment."""
+        self._outbox.collect(time.monotonic_ns() + round(SETTLE_S * 1e9))
+        return self._outbox.committable()
+
+    def _lost(self) -> None:
+        self._joined = self._told_joining = False
+        self._outbox.keep(())
+
+    def _assigned(self, sources: set[TopicPartition]) -> None:
+        self._joined = True
+        self._assigned_at = time.monotonic()
+        self._outbox.keep(sources)
+        self._unseen = set(sources)
+        self.meters.rebalanced(len(sources))
+        partitions = sorted(source.partition for source in sources)
+        log.info("generation %d, plan %d: partitions %s", self._assignor.generation, self._assignor.epoch, partitions)
+        self._membership.report("joined", partitions)
+        self._membership.assigned()
+
+    def _leave(self) -> None:
+        """Say so, commit, leave the group. Each step is tried even where the one before failed."""
+        self._membership.report("leaving", self._held())
+        if self._consumer is not None:
+            try:
+                self._consumer.close(timeout_ms=round(SETTLE_S * 1000))
+            except KafkaError as error:
+                log.warning("leaving the group: %s", error)
+        self._membership.report("left")
+        self._membership.close(timeout_s=1.0)
+        self._ledger.close()
+
+    def _held(self) -> list[int]:
+        return [] if self._consumer is None else [source.partition for source in self._consumer.assignment()]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process. Exit code 0 after SIGTERM or SIGINT, 2 with one line for what the user can mend."""
+    parser = argparse.ArgumentParser(prog="python -m consumers.worker", description="One replica of the payment fleet.")
+    parser.add_argument("--run", type=Path, required=True, help="run directory (its run.json says what to do)")
+    parser.add_argument("--replica", required=True, help="name of this replica in plans, reports and results")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s {given.replica} %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("kafka").setLevel(logging.WARNING)
+    try:
+        endpoints = Endpoints()
+        worker = Worker(RunDirectory.open(given.run).spec(), given.replica, endpoints)
+    except PenstockError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    REGISTRY.register(worker.meters)
+    expose(given.replica, endpoints.scrape_targets, {"fleet": worker.spec.fleet, "run": worker.spec.run})
+    worker.run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""Wire records and measures as Spark columns, derived from ``penstock.records`` and ``penstock.measures``."""
+
+import math
+import types
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from pyspark.sql import Column
+from pyspark.sql import functions as sql
+from pyspark.sql.types import BooleanType, DataType, LongType, StringType, StructField, StructType
+
+from penstock.clock import NANOS_PER_SECOND
+from penstock.measures import BUCKET_FLOOR_S, BUCKET_RATIO
+from penstock.records import Result
+
+SPARK_TYPES: Final[dict[type, DataType]] = {int: LongType(), str: StringType(), bool: BooleanType()}
+
+
+def schema_of(record: type[msgspec.Struct]) -> StructType:
+    """Spark schema of a wire record; every field may be absent, as defaults are left out on the wire."""
+    hints = get_type_hints(record)
+    return StructType(
+        [StructField(field.name, _spark_type(hints[field.name])) for field in msgspec.structs.fields(record)]
+    )
+
+
+def result_of(json: Column) -> Column:
+    """A Result from its JSON text, as a struct with the record's defaults filled in; nulls where it is none."""
+    parsed = sql.from_json(json, schema_of(Result))
+    fields = []
+    for field in msgspec.structs.fields(Result):
+        value = parsed[field.name]
+        if field.default is not msgspec.NODEFAULT and field.default is not None:
+            value = sql.coalesce(value, sql.lit(field.default))
+        fields.append(value.alias(field.name))
+    return sql.struct(*fields)
+
+
+def is_completed(outcome: Column, event_id: Column, intended_ns: Column) -> Column:
+    """Whether a latency can be told: the event completed, and is known by id and intended time."""
+    return (outcome == "completed") & event_id.isNotNull() & intended_ns.isNotNull()
+
+
+def seconds(nanos: Column) -> Column:
+    """Nanoseconds → seconds, with the one rounding that numpy does too."""
+    return nanos.cast("double") / sql.lit(float(NANOS_PER_SECOND))
+
+
+def bucket_of(latency_s: Column) -> Column:
+    """``penstock.measures.bucket_of``, operation by operation."""
+    above = sql.greatest(latency_s, sql.lit(BUCKET_FLOOR_S)) / sql.lit(BUCKET_FLOOR_S)
+    return sql.ceil(sql.log(above) / sql.lit(math.log(BUCKET_RATIO)) - sql.lit(1e-9))
+
+
+def _spark_type(hint: Any) -> DataType:
+    if get_origin(hint) in (Union, types.UnionType):
+        (hint,) = (argument for argument in get_args(hint) if argument is not type(None))
+    if get_origin(hint) is Literal:
+        hint = type(get_args(hint)[0])
+    return SPARK_TYPES[hint]

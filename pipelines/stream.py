@@ -1,0 +1,153 @@
+"""The analytics process of a run: ``python -m pipelines.stream --run DIR``.
+
+Structured Streaming reads the results topic while the run goes on; figures per second and stage go to Parquet and
+Prometheus, and a second query brings Prometheus' own series into the run's directory. SIGTERM: read all, write, end.
+"""
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from prometheus_client import CollectorRegistry
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.clock import NANOS_PER_SECOND
+from penstock.errors import PenstockError
+from penstock.exposition import expose
+from penstock.records import Result, encode
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
+from penstock.settings import Endpoints
+from pipelines.prometheus_query import PrometheusQuery
+from pipelines.publication import Publication
+from pipelines.results_query import IDLE_S, ResultsQuery, measured_results, to_columns
+from pipelines.session import connector_jars, spark_session
+
+NICENESS: Final = 10
+WATCH_S: Final = 1.0
+DRAIN_TIMEOUT_S: Final = 25.0
+PROMETHEUS_FILE: Final = "prometheus.parquet"
+
+
+class Analytics:
+    """Both queries of one run, from ready to drained."""
+
+    def __init__(self, spark: SparkSession, directory: RunDirectory, endpoints: Endpoints, folder: Path) -> None:
+        spec = directory.spec()
+        registry = CollectorRegistry()
+        self._publication = Publication(directory, registry)
+        self._results = ResultsQuery(
+            spark,
+            self._publication,
+            bootstrap=endpoints.require("kafka"),
+            topic=spec.results_topic,
+            slo_s=spec.slo_s,
+            folder=folder,
+        )
+        self._prometheus = _prometheus_query(spark, directory, spec, endpoints, folder)
+        expose(f"{spec.run}.pipelines", endpoints.scrape_targets, {"run": spec.run}, registry)
+
+    def start(self, stop: threading.Event) -> None:
+        """Return once both sources have been looked at (or ``stop`` is set), so that their start-up disturbs no run."""
+        if self._prometheus:
+            self._prometheus.start(stop)
+        self._results.start(stop)
+
+    def run(self, stop: threading.Event) -> None:
+        """Until ``stop`` is set; then read what there is, write and return."""
+        while not stop.wait(WATCH_S):
+            if self._results.watch():
+                self._publication.publish(time.time_ns() - round(IDLE_S * NANOS_PER_SECOND))
+            if self._prometheus:
+                self._prometheus.watch()
+        drained = self._results.finish(DRAIN_TIMEOUT_S)
+        self._publication.finish()
+        if self._prometheus:
+            self._prometheus.finish()
+        if not drained:
+            raise PenstockError(f"the results topic could not be read to its end within {DRAIN_TIMEOUT_S:g} s")
+
+
+def _prometheus_query(
+    spark: SparkSession, directory: RunDirectory, spec: RunSpec, endpoints: Endpoints, folder: Path
+) -> PrometheusQuery | None:
+    if not endpoints.prometheus:
+        _say("PENSTOCK_PROMETHEUS is not set: this run's directory gets no replicas, lag and decisions from Prometheus")
+        return None
+    return PrometheusQuery(
+        spark,
+        url=endpoints.prometheus,
+        path=directory.metrics_folder / PROMETHEUS_FILE,
+        folder=folder,
+        start_ns=spec.start_ns or time.time_ns(),
+    )
+
+
+def _warm_up(spark: SparkSession, slo_s: float, folder: Path) -> None:
+    """Load classes and plan the query on one made-up result: the first seconds of a run are measured too."""
+    nowhen = dict.fromkeys(("id", "intended_ns", "sent_ns", "received_ns", "started_ns", "finished_ns"), 0)
+    nowhere = dict.fromkeys(("run", "pipeline", "stage", "queue", "worker"), "")
+    source = folder / "warm-up"
+    source.mkdir()
+    (source / "result.json").write_bytes(encode(msgspec.convert({**nowhen, **nowhere, "outcome": "completed"}, Result)))
+
+    def discard(batch: DataFrame, _: int) -> None:
+        to_columns(batch)
+
+    query = (
+        measured_results(spark.readStream.text(str(source)), slo_s)
+        .writeStream.trigger(availableNow=True)
+        .option("checkpointLocation", str(folder / "warm-up-checkpoint"))
+        .foreachBatch(discard)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def analyse(directory: RunDirectory, endpoints: Endpoints, stop: threading.Event) -> None:
+    """The whole life of the process. Raises PenstockError for what the user can mend."""
+    ready = directory.path / "pipelines-ready"
+    ready.unlink(missing_ok=True)
+    directory.metrics_folder.mkdir(exist_ok=True)
+    folder = directory.path.absolute() / ".spark"
+    # A predecessor that was killed took its figures with it: begin again with the topic's first record.
+    shutil.rmtree(folder, ignore_errors=True)
+    with spark_session(f"penstock {directory.name}", folder, jars=connector_jars()) as spark:
+        _warm_up(spark, directory.spec().slo_s, folder)
+        analytics = Analytics(spark, directory, endpoints, folder)
+        analytics.start(stop)
+        ready.write_text(f"{os.getpid()}\n")
+        _say(f"reading {directory.spec().results_topic}")
+        analytics.run(stop)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _say(line: str) -> None:
+    print(f"pipelines: {line}", flush=True)  # noqa: T201
+
+
+def main() -> int:
+    """Entry point; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m pipelines.stream", description=__doc__)
+    parser.add_argument("--run", type=Path, required=True, help="run directory, with its run.json")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    os.nice(NICENESS)
+    try:
+        analyse(RunDirectory.open(parser.parse_args().run), Endpoints(), stop)
+    except PenstockError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The ledger on a real Redis: exactly once, whoever books and however often."""
+
+import secrets
+import threading
+from collections.abc import Iterator
+
+import pytest
+import redis
+
+from consumers.ledger import UNAVAILABLE, Booking, Ledger, keys
+from penstock.settings import Endpoints
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def ledger(services: Endpoints) -> Iterator[Ledger]:
+    opened = Ledger(services.require("redis"), f"penstock:test-{secrets.token_hex(4)}:ledger")
+    yield opened
+    opened.erase()
+    opened.close()
+
+
+def booking(number: int, *, account: str = "a", cents: int = 100) -> Booking:
+    return Booking(number, account, cents, "EUR", 0, False, "w", 1)
+
+
+def test_a_payment_is_booked_once_and_its_account_charged_once(ledger: Ledger) -> None:
+    assert ledger.book([booking(1, cents=250)]) == [1]
+    assert ledger.book([booking(1, cents=250)]) == [2]
+    assert ledger.book([booking(1, cents=999)]) == [3]
+    assert ledger.booked_ids() == [1]
+    assert ledger.balance_cents("a") == -250
+
+
+def test_one_round_trip_books_a_chunk_in_order_with_its_repetitions(ledger: Ledger) -> None:
+    assert ledger.book([booking(1), booking(2), booking(1), booking(3, account="b")]) == [1, 1, 2, 1]
+    assert ledger.booked_ids() == [1, 2, 3]
+    assert (ledger.balance_cents("a"), ledger.balance_cents("b"), ledger.balance_cents("c")) == (-200, -100, 0)
+    assert ledger.book([]) == []
+
+
+def test_many_at_once_book_every_payment_exactly_once(ledger: Ledger, services: Endpoints) -> None:
+    key = f"penstock:test-{secrets.token_hex(4)}:ledger"
+    first_attempts: list[int] = []
+
+    def book_all() -> None:
+        own = Ledger(services.require("redis"), key)
+        for start in range(0, 200, 10):
+            attempts = own.book([booking(number) for number in range(start, start + 10)])
+            first_attempts.extend(start + index for index, attempt in enumerate(attempts) if attempt == 1)
+        own.close()
+
+    threads = [threading.Thread(target=book_all) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shared = Ledger(services.require("redis"), key)
+    try:
+        assert sorted(first_attempts) == list(range(200)) == shared.booked_ids()
+        assert shared.balance_cents("a") == -200 * 100
+    finally:
+        shared.erase()
+        shared.close()
+
+
+def test_booking_goes_on_after_redis_forgot_its_scripts(ledger: Ledger, services: Endpoints) -> None:
+    ledger.book([booking(1)])
+    with redis.Redis.from_url(services.require("redis")) as client:
+        client.script_flush()
+    assert ledger.book([booking(1), booking(2)]) == [2, 1]
+
+
+def test_erasing_leaves_nothing(services: Endpoints) -> None:
+    key = f"penstock:test-{secrets.token_hex(4)}:ledger"
+    opened = Ledger(services.require("redis"), key)
+    opened.book([booking(1), booking(1)])
+    with redis.Redis.from_url(services.require("redis")) as client:
+        assert client.exists(*keys(key)) == 3
+        opened.erase()
+        assert client.exists(*keys(key)) == 0
+    opened.close()
+
+
+def test_an_absent_redis_is_told_at_once_so_that_the_worker_can_decide() -> None:
+    ledger = Ledger("redis://127.0.0.1:1/0", "penstock:none:ledger")
+    with pytest.raises(UNAVAILABLE):
+        ledger.book([booking(1)])
+    ledger.close()

@@ -1,0 +1,59 @@
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.measures import completions
+from pipelines.deduplication import BLOCK_SIZE, EarliestResults, Marks
+
+RESULTS = st.lists(
+    st.tuples(
+        st.sampled_from([0, 1, 2, BLOCK_SIZE - 1, BLOCK_SIZE, 7 * BLOCK_SIZE + 3]), st.integers(0, 5), st.integers(0, 9)
+    ),
+    max_size=30,
+)
+
+
+def marks(finished_ns: list[int], cell: list[int]) -> Marks:
+    return Marks(np.asarray(finished_ns, dtype=np.int64), np.asarray(cell, dtype=np.int64))
+
+
+def ids(*values: int) -> np.ndarray:
+    return np.asarray(values, dtype=np.int64)
+
+
+@given(st.lists(RESULTS, max_size=5))
+def test_after_any_batches_in_any_order_each_event_counts_once_at_its_earliest_finish(
+    batches: list[list[tuple[int, int, int]]],
+) -> None:
+    earliest = EarliestResults()
+    counted: list[int] = []
+    for batch in batches:
+        columns = np.asarray(batch, dtype=np.int64).reshape(-1, 3).T
+        added, removed = earliest.absorb(columns[0], Marks(columns[1], columns[2]))
+        counted.extend(added.finished_ns.tolist())
+        for finished_ns in removed.finished_ns.tolist():
+            counted.remove(finished_ns)
+    everything = np.asarray([row for batch in batches for row in batch], dtype=np.int64).reshape(-1, 3).T
+    truth = completions(everything[0], everything[1], everything[1], everything[1], everything[1])
+    assert sorted(counted) == sorted(truth.finished_ns.tolist())
+
+
+def test_an_earlier_result_takes_back_what_was_counted_before() -> None:
+    earliest = EarliestResults()
+    earliest.absorb(ids(5), marks([2000], [70]))
+    added, removed = earliest.absorb(ids(5), marks([1000], [60]))
+    assert (added.finished_ns.tolist(), added.cell.tolist()) == ([1000], [60])
+    assert (removed.finished_ns.tolist(), removed.cell.tolist()) == ([2000], [70])
+
+
+def test_a_later_duplicate_changes_nothing() -> None:
+    earliest = EarliestResults()
+    earliest.absorb(ids(5), marks([1000], [60]))
+    added, removed = earliest.absorb(ids(5, 5), marks([2000, 1000], [70, 60]))
+    assert len(added) == len(removed) == 0
+
+
+def test_results_without_an_id_all_count() -> None:
+    added, removed = EarliestResults().absorb(ids(-1, 3, -1), marks([7, 8, 7], [1, 2, 1]))
+    assert sorted(added.finished_ns.tolist()) == [7, 7, 8]
+    assert len(removed) == 0
