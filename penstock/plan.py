@@ -38,8 +38,9 @@ def match_members(groups: Groups, held: Mapping[str, Iterable[int]]) -> dict[str
     """Give each group to a member, sticky by overlap.
 
     ``held`` maps every member to the partitions it holds now. Pairs with the largest overlap are fixed first (ties:
-    larger group, then member name). Members left over get nothing; groups left over (fewer members than groups) go to
-    the member with the fewest partitions. Deterministic; every member is in the answer.
+    larger group, then member name). Members left over get nothing; a group left over (fewer members than groups) stays
+    with the member that holds all of it, else it goes to the one with the fewest partitions. Deterministic; every
+    member is in the answer, and an assignment made by it is left alone.
     """
     answer: dict[str, list[int]] = {member: [] for member in sorted(held)}
     if not answer:
@@ -60,8 +61,8 @@ def match_members(groups: Groups, held: Mapping[str, Iterable[int]]) -> dict[str
             taken.add(index)
     for index, group in enumerate(open_groups):
         if index not in taken:
-            least = min(answer, key=lambda member: (len(answer[member]), member))
-            answer[least].extend(group)
+            keeper = [member for member in answer if holding[member].issuperset(group)]
+            answer[min(keeper or answer, key=lambda member: (len(answer[member]), member))].extend(group)
     return {member: tuple(sorted(partitions)) for member, partitions in answer.items()}
 
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -72,7 +72,9 @@ def spark_session(
         _configuration(name, folder, jars=jars, heap_mb=heap_mb, cores=cores, shuffle_partitions=shuffle_partitions)
     )
     try:
-        session = SparkSession.builder.config(conf=conf).getOrCreate()
+        # The JVM's own current folder: Spark 4.0.0 makes a folder "artifacts" there.
+        with chdir(folder):
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
     except PySparkRuntimeError as error:
         raise PenstockError(
             f"Java did not start Spark ({error}): it needs Java 17 or 21; run `make setup`, or point JAVA_HOME at one"

@@ -39,6 +39,14 @@ def test_members_that_hold_the_groups_already_keep_them(groups: tuple[tuple[int,
     assert {m: set(p) for m, p in match_members(groups, held).items()} == {m: set(p) for m, p in held.items()}
 
 
+@given(groupings(), holdings())
+def test_an_assignment_made_by_it_is_left_alone(
+    groups: tuple[tuple[int, ...], ...], held: dict[str, list[int]]
+) -> None:
+    first = match_members(groups, held)
+    assert match_members(groups, first) == first
+
+
 def test_a_newcomer_gets_the_group_nobody_holds() -> None:
     answer = match_members(((0, 1), (2,)), {"new": [], "old": [0, 1, 2]})
     assert answer == {"old": (0, 1), "new": (2,)}
