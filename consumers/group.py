@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-FETCH_WAIT_MS = 30
+FETCH_WAIT_MS = 250
 """How long the broker holds an empty fetch: the longest time in which an idle worker learns of a rejoin, and in which a
 partition with events can be stalled behind a fetch of the empty ones (a client has one fetch in flight per broker)."""
 PARTITION_FETCH_BYTES = 64 * 1024
@@ -30,7 +30,10 @@ worker that asks for throughput by a larger ``commit_every`` gets larger ones.""
 LARGEST_FETCH_BYTES = 1024 * 1024
 READ_AHEAD = 64
 """Records taken over from the client library at a time; each of its polls costs two changes of thread."""
-JOIN_POLL_MS = 5
+JOIN_TIMEOUT_MS = 1000
+"""A request to join is waited for in long pieces: one that is answered between two of them is thrown away by the client
+library and sent again, which costs the whole group another rebalance."""
+PAUSE_STEP_S = 0.005
 REBALANCE_TIMEOUT_MS = 60_000
 COMMIT_TIMEOUT_MS = 2000
 METADATA_TIMEOUT_MS = 2000
@@ -91,26 +94,24 @@ class GroupConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships 
         """Up to ``most`` records, waiting ``timeout_ms`` for the first. A rebalance that is due is taken part in first,
         so that it never waits for more than the records taken before.
         """
-        deadline = time.monotonic() + timeout_ms / 1000
-        while self._rejoin_due():
-            self._poll_ahead(JOIN_POLL_MS)
-            if self._rejoin_due() and time.monotonic() >= deadline:
-                return []
-        if self._resume_at and not self._resume(deadline):
+        if not self._take_part():
+            return []
+        if self._resume_at and not self._resume(timeout_ms / 1000):
             return []
         if not self._read_ahead:
-            self._poll_ahead(max(0, round((deadline - time.monotonic()) * 1000)))
-            if self._rejoin_due() or self._resume_at:
+            for records in self.poll(timeout_ms=timeout_ms, max_records=self._most).values():
+                self._read_ahead.extend(records)
+            if not self._take_part() or self._resume_at:
                 return []
         return [self._read_ahead.popleft() for _ in range(min(most, len(self._read_ahead)))]
 
-    def _poll_ahead(self, timeout_ms: int) -> None:
-        for records in self.poll(timeout_ms=timeout_ms, max_records=self._most).values():
-            self._read_ahead.extend(records)
+    def _take_part(self) -> bool:
+        """Take part in a rebalance if one is due; False if it is not over yet."""
+        return not self._rejoin_due() or bool(self._coordinator.ensure_active_group(timeout_ms=JOIN_TIMEOUT_MS))
 
-    def _resume(self, deadline: float) -> bool:
-        """Wait for the end of the pause after a rebalance, but not beyond ``deadline``; whether it has ended."""
-        time.sleep(max(0.0, min(self._resume_at, deadline, time.monotonic() + JOIN_POLL_MS / 1000) - time.monotonic()))
+    def _resume(self, timeout_s: float) -> bool:
+        """Wait a moment for the end of the pause after a rebalance; whether it has ended."""
+        time.sleep(min(max(0.0, self._resume_at - time.monotonic()), timeout_s, PAUSE_STEP_S))
         if time.monotonic() < self._resume_at:
             return False
         self._resume_at = 0.0

@@ -37,8 +37,8 @@ from penstock.settings import Endpoints
 log = logging.getLogger(__name__)
 
 STAGE = "payment"
-IDLE_MS = 100
-JOINING_MS = 20
+IDLE_MS = 25
+ANNOUNCE_S = 0.01
 SETTLE_S = 2.0
 FIRST_COMMIT_S = 0.5
 BACKOFF_S = (0.05, 1.0)
@@ -79,7 +79,7 @@ class Worker:
         self._consumer: Any = None
         self._commit: tuple[Any, Offsets] | None = None
         self._joined = False
-        self._told_joining = False
+        self._announcing = threading.Thread()
         self._told_first_event = False
         self._sources = [TopicPartition(spec.events_topic, partition) for partition in range(spec.partitions)]
         self._unseen: set[TopicPartition] = set()
@@ -121,11 +121,17 @@ class Worker:
         if self._outbox.unsettled and (records := self._consumer.take(most, 0)):
             return list(records)
         self._settle(time.monotonic_ns() + round(SETTLE_S * 1e9))
-        records = self._consumer.take(most, IDLE_MS if self._joined else JOINING_MS)
-        if not self._joined and not self._told_joining and self._consumer.waiting_to_join:
-            self._told_joining = True  # the controller may hurry the others
-            self._membership.report("joining")
-        return list(records)
+        if not self._joined and not self._announcing.is_alive():
+            self._announcing = threading.Thread(target=self._announce, name="announcer", daemon=True)
+            self._announcing.start()
+        return list(self._consumer.take(most, IDLE_MS))
+
+    def _announce(self) -> None:
+        """Tell the controller once the request to join waits at the broker: it may hurry the other members."""
+        while not self._joined and not self._stopping.wait(ANNOUNCE_S):
+            if self._consumer.waiting_to_join:
+                self._membership.report("joining")
+                return
 
     def _serve(self, records: Sequence[Any]) -> None:
         """Work on a chunk of records: examine and book all, then give each its slot and publish its result. Results are
@@ -267,7 +273,7 @@ class Worker:
         return self._outbox.committable()
 
     def _lost(self) -> None:
-        self._joined = self._told_joining = False
+        self._joined = False
         self._outbox.keep(())
 
     def _assigned(self, sources: set[TopicPartition]) -> None:

@@ -1,7 +1,7 @@
 """The plan board: the plan in force in a consumer group, the one that waits for its members, and what each one holds.
 
 A pure state machine with explicit time. Replicas join one by one: the old plan stays in force until everyone the new
-one needs has joined (or a time-out), then one epoch bump moves everything at once (design, "Plan and assignor"; spec 4.13).
+one needs has joined (or a time-out), then one epoch bump moves everything at once (spec 4.13).
 """
 
 from collections.abc import Collection, Mapping

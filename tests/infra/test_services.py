@@ -229,7 +229,8 @@ def test_a_service_that_dies_later_is_named_with_the_tail_of_its_log(local: Loca
     deadline = time.monotonic() + 20
     while services.status()[0].state == "active" and time.monotonic() < deadline:
         time.sleep(0.05)
-    with pytest.raises(PenstockError, match=r"redis has died; the end of .*redis\.log:\n(.*\n)*.*Ready to accept connections"):
+    tail = r"redis has died; the end of .*redis\.log:\n(.*\n)*.*Ready to accept connections"
+    with pytest.raises(PenstockError, match=tail):
         services.check()
 
 

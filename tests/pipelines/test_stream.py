@@ -1,4 +1,4 @@
-"""The analytics process as a run starts it: a process of its own, on real Kafka, held against numpy on the same results."""
+"""The analytics process as a run starts it, on real Kafka, held against numpy on the same results."""
 
 import os
 import secrets
@@ -96,8 +96,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
 
 
 def synthetic(make_result: MakeResult, events: int, start_ns: int) -> list[Result | bytes]:
-    """What at-least-once delivery makes of ``events`` events over 15 s: some twice (a third of those with the earlier one last),
-    some failed, some unreadable, and texts that are no results.
+    """What at-least-once delivery makes of ``events`` events over 15 s: some twice (a third of those with the earlier
+    one last), some failed, one unreadable, and a text that is no result.
     """
     rng = np.random.default_rng(11)
     finished_ns = start_ns + np.sort(rng.integers(0, 15 * SECOND, events))
