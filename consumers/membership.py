@@ -9,6 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import closing
 
 import msgspec
 
@@ -71,6 +72,10 @@ class Membership:
             self._reporter.join(timeout_s)
 
     def _tell(self) -> None:
+        with closing(self._speaking):
+            self._tell_all()
+
+    def _tell_all(self) -> None:
         while (report := self._reports.get()) is not None:
             while not self._told(report):
                 if self._closing.wait(RETRY_S):
@@ -97,11 +102,15 @@ class Membership:
             self._rejoin()
 
     def _watch(self) -> None:
+        with closing(self._listening):
+            self._watch_on()
+
+    def _watch_on(self) -> None:
         serial: int | None = None
         away = False
         while not self._closing.is_set():
             try:
-                notice = self._listening.notice(after=serial, wait_s=LONG_POLL_S)
+                notice = self._listening.notice(after=None if away else serial, wait_s=LONG_POLL_S)
             except (PlanServiceError, msgspec.DecodeError) as error:
                 if not away:
                     log.warning("%s; asking again every %g s", error, RETRY_S)

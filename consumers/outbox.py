@@ -53,7 +53,7 @@ class Outbox:
                 "message.timeout.ms": 0,
                 "reconnect.backoff.max.ms": 1000,
                 "socket.keepalive.enable": True,
-                "log_level": 3,
+                "log_level": 2,
             }
         )
         self._topic = topic

@@ -133,7 +133,7 @@ class PrivateRun:
         """Publish any bytes."""
         if self._producer is None:
             self._producer = Producer(
-                {"bootstrap.servers": self.endpoints.require("kafka"), "linger.ms": 5, "message.timeout.ms": 60_000}
+                {"bootstrap.servers": self.endpoints.require("kafka"), "linger.ms": 5, "log_level": 2}
             )
         while True:
             try:

@@ -37,7 +37,7 @@ from penstock.settings import Endpoints
 log = logging.getLogger(__name__)
 
 STAGE = "payment"
-IDLE_MS = 25
+IDLE_MS = 50
 ANNOUNCE_S = 0.01
 SETTLE_S = 2.0
 FIRST_COMMIT_S = 0.5
@@ -313,6 +313,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=logging.INFO, format=f"%(asctime)s {given.replica} %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     logging.getLogger("kafka").setLevel(logging.WARNING)
+    for chatty in (
+        "kafka.net",
+        "kafka.cluster",
+    ):  # each try to reach a broker that is away; the coordinator tells it too
+        logging.getLogger(chatty).setLevel(logging.CRITICAL)
     try:
         endpoints = Endpoints()
         worker = Worker(RunDirectory.open(given.run).spec(), given.replica, endpoints)

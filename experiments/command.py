@@ -27,6 +27,7 @@ FaultOption = Annotated[
 ]
 InitialReplicas = Annotated[int | None, typer.Option(help="Replicas at the start [default: the experiment's].")]
 MaxReplicas = Annotated[int | None, typer.Option(help="Cap of the fleet [default: the experiment's].")]
+Spark = Annotated[bool, typer.Option(help="Let Spark compute figures while the run goes on.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -71,10 +72,11 @@ def run(
     faults: FaultOption = None,
     initial_replicas: InitialReplicas = None,
     max_replicas: MaxReplicas = None,
+    spark: Spark = True,
 ) -> None:
     """Run an experiment once with one acting scaler; all others of its kind advise as shadows."""
     options = _options(
-        world, from_s, seconds, speed, seed, settings, tick_phase, faults, initial_replicas, max_replicas
+        world, from_s, seconds, speed, seed, settings, tick_phase, faults, initial_replicas, max_replicas, spark
     )
     _play(experiment, [scaler], options, repeat=1, resume=False)
 
@@ -92,12 +94,13 @@ def compare(
     faults: FaultOption = None,
     initial_replicas: InitialReplicas = None,
     max_replicas: MaxReplicas = None,
+    spark: Spark = True,
     repeat: Annotated[int, typer.Option(help="Repetitions; each has its own seed, the same for all scalers.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the same comparison, keep its runs.")] = False,
 ) -> None:
     """Run an experiment once per scaler on the same schedule; a table, one report."""
     options = _options(
-        world, from_s, seconds, speed, seed, settings, tick_phase, faults, initial_replicas, max_replicas
+        world, from_s, seconds, speed, seed, settings, tick_phase, faults, initial_replicas, max_replicas, spark
     )
     names = [name.strip() for name in scalers.split(",") if name.strip()]
     _play(experiment, names, options, repeat=repeat, resume=resume)
@@ -167,6 +170,7 @@ def _options(
     faults: list[str] | None,
     initial_replicas: int | None,
     max_replicas: int | None,
+    spark: bool,
 ) -> "Options":
     from experiments.experiment import Options, parse_faults
     from experiments.worlds import world_name
@@ -183,6 +187,7 @@ def _options(
         worker=given.pop("worker", {}),
         settings=given,
         faults=parse_faults(faults or ()),
+        analytics=spark,
         initial_replicas=initial_replicas,
         max_replicas=max_replicas,
     )

@@ -58,6 +58,7 @@ class Options:
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     worker: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    analytics: bool = True
     initial_replicas: int | None = None
     max_replicas: int | None = None
 
@@ -101,6 +102,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         max_replicas=max_replicas,
         worker=WorkerSpec(**at_speed(msgspec.structs.asdict(worker), options.speed)),
         faults=_faults(options, duration_s),
+        analytics=options.analytics,
         workload={
             "workload": experiment.workload,
             "from_s": options.from_s,

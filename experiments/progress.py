@@ -66,7 +66,7 @@ class RunProgress:
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self._bars.console.print(f"  {text}", highlight=False)
+        self._bars.console.print(f"  {text}", highlight=False, soft_wrap=True)
 
     def running(self, directory: RunDirectory, spec: RunSpec) -> None:
         """Follow a run's journal until the next phase."""

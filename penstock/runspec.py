@@ -86,6 +86,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSpec = WorkerSpec()
     faults: tuple[Fault, ...] = ()
     workload: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    analytics: bool = True
+    """Whether Spark computes figures while the run goes on; without it, from the raw results only."""
 
     @property
     def events_topic(self) -> str:

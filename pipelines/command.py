@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 import typer
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -59,7 +60,7 @@ def _print(found: RunMeasures, name: str) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    table = Table("milliseconds", "mean", *percentile_names(), "negative")
+    table = Table("ms", "mean", *percentile_names(), "< 0", box=box.SIMPLE_HEAD)
     for column in table.columns[1:]:
         column.justify = "right"
     for part, values in found.parts.items():

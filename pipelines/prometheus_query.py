@@ -1,6 +1,7 @@
 """The query that brings Prometheus' series of a run (replicas, lag, arrival rates, decisions) into its directory."""
 
 import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -10,22 +11,24 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import metrics
+from penstock.errors import PenstockError
 from pipelines.prometheus_source import PrometheusSource, RangeReader, Row, options_of
-from pipelines.publication import write_table
+from pipelines.publication import GrowingFile
 from pipelines.results_query import await_first_trigger, failure_of, stop_between_batches
 
 TRIGGER: Final = "5 seconds"
 STEP_S: Final = 1.0
+RESTART_S: Final = 30.0
 
 SERIES: Final = {
-    "replicas": metrics.REPLICAS,
-    "desired_replicas": metrics.REPLICAS_DESIRED,
-    "lag": metrics.LAG,
-    "arrival_rate": metrics.ARRIVAL_RATE,
-    "plan_epoch": metrics.PLAN_EPOCH,
-    "holding": metrics.HOLDING,
+    "replicas": (metrics.REPLICAS, ("fleet", "phase")),
+    "desired_replicas": (metrics.REPLICAS_DESIRED, ("fleet", "scaler")),
+    "holding": (metrics.HOLDING, ("fleet", "scaler", "cause")),
+    "lag": (metrics.LAG, ("fleet", "partition")),
+    "arrival_rate": (metrics.ARRIVAL_RATE, ("fleet", "partition")),
+    "plan_epoch": (metrics.PLAN_EPOCH, ("fleet",)),
 }
-"""Name in the file → PromQL."""
+"""Name in the file → metric, and the labels that are kept of it."""
 
 SERIES_SCHEMA: Final = pa.schema(
     [
@@ -37,17 +40,26 @@ SERIES_SCHEMA: Final = pa.schema(
 )
 
 
-class PrometheusQuery:
-    """Keeps ``path`` up to date with ``SERIES``, one row an instant and series. It never fails a run: see ``watch``."""
+def queries_of(run: str) -> dict[str, str]:
+    """PromQL of each series of one run: a restarted process is a new target, and goes on as the same series."""
+    return {
+        name: f'max by ({", ".join(labels)}) ({metric}{{run="{run}"}})' for name, (metric, labels) in SERIES.items()
+    }
 
-    def __init__(self, spark: SparkSession, *, url: str, path: Path, folder: Path, start_ns: int) -> None:
+
+class PrometheusQuery:
+    """Keeps ``path`` up to date with a run's ``SERIES``, one row an instant and series. It never fails a run."""
+
+    def __init__(self, spark: SparkSession, *, url: str, run: str, path: Path, folder: Path, start_ns: int) -> None:
         self._spark = spark
         self._url = url
-        self._path = path
+        self._queries = queries_of(run)
+        self._file = GrowingFile(path)
         self._checkpoint = folder / "prometheus"
         self._start_ns = start_ns
         self._rows: dict[tuple[str, tuple[tuple[str, str], ...], int], float] = {}
         self._query: StreamingQuery | None = None
+        self._restart_after_s = 0.0
         spark.dataSource.register(PrometheusSource)
 
     def start(self, stop: threading.Event) -> None:
@@ -59,7 +71,7 @@ class PrometheusQuery:
         """From ``start_ns``, or from the checkpoint where there is one."""
         return (
             self._spark.readStream.format(PrometheusSource.name())
-            .options(**options_of(self._url, SERIES, start_ns=self._start_ns, step_s=STEP_S))
+            .options(**options_of(self._url, self._queries, start_ns=self._start_ns, step_s=STEP_S))
             .load()
             .writeStream.trigger(processingTime=TRIGGER)
             .option("checkpointLocation", str(self._checkpoint))
@@ -71,20 +83,22 @@ class PrometheusQuery:
     def _take(self, batch: DataFrame, number: int) -> None:  # noqa: ARG002
         """Rows are keyed by series and instant: a batch that is run again changes nothing."""
         self._keep(tuple(row) for row in batch.collect())
-        self._write()
+        self._file.write(self._table)
 
     def _keep(self, rows: Iterable[Row]) -> None:
         for metric, labels, at_ns, value in rows:
             self._rows[metric, tuple(sorted(labels.items())), at_ns] = value
 
-    def _write(self) -> None:
+    def _table(self) -> pa.Table:
         columns = list(zip(*((*key, value) for key, value in sorted(self._rows.items())), strict=True)) or [()] * 4
-        write_table(pa.table(dict(zip(SERIES_SCHEMA.names, columns, strict=True)), schema=SERIES_SCHEMA), self._path)
+        return pa.table(dict(zip(SERIES_SCHEMA.names, columns, strict=True)), schema=SERIES_SCHEMA)
 
     def watch(self) -> None:
-        """Begin the query again if it ended; what it read so far stays."""
-        if self._query is not None and not self._query.isActive:
-            print(f"prometheus query begins again: {failure_of(self._query)}", flush=True)  # noqa: T201
+        """Begin the query again if it ended, but not all the time; what it read so far stays."""
+        now_s = time.monotonic()
+        if self._query is not None and not self._query.isActive and now_s > self._restart_after_s:
+            self._restart_after_s = now_s + RESTART_S
+            print(f"pipelines: prometheus query begins again: {failure_of(self._query)}", flush=True)  # noqa: T201
             self._query = self._begin()
 
     def finish(self) -> None:
@@ -92,6 +106,9 @@ class PrometheusQuery:
         if self._query is not None:
             stop_between_batches(self._query)
         newest_ns = max((at_ns for _, _, at_ns in self._rows), default=self._start_ns)
-        rows, _ = RangeReader(self._url, SERIES, step_s=STEP_S, settle_s=0).read(newest_ns // 1_000_000)
-        self._keep(rows)
-        self._write()
+        reader = RangeReader(self._url, self._queries, step_s=STEP_S, settle_s=0)
+        try:
+            self._keep(reader.read(newest_ns // 1_000_000)[0])
+        except PenstockError as error:
+            print(f"pipelines: {error}", flush=True)  # noqa: T201
+        self._file.write(self._table, last=True)

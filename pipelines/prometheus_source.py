@@ -88,7 +88,10 @@ class RangeReader:
         )
         if response.status_code not in (200, 400, 422):
             response.raise_for_status()
-        answer = msgspec.json.decode(response.content, type=_Answer)
+        try:
+            answer = msgspec.json.decode(response.content, type=_Answer)
+        except msgspec.DecodeError as error:
+            raise PenstockError(f"{self.url} does not answer as Prometheus does: {error}") from None
         if answer.data is None:
             raise PenstockError(f"Prometheus refused the query {name!r} ({query}): {answer.error}")
         return answer.data.result

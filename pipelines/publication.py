@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from pipelines.figures import Figures, ResultColumns, Second, StageFigures
 
 PER_SECOND_FILE: Final = "latency-per-second.parquet"
 WRITING_SHARE: Final = 0.05
+"""Share of the time that may go into rewriting a file that grows with the run."""
 
 
 def percentile_column(percentile: float) -> str:
@@ -58,6 +59,23 @@ def write_table(table: pa.Table, path: Path) -> None:
     partial = path.with_name(path.name + ".partial")
     pq.write_table(table, partial, compression="zstd")
     partial.replace(path)
+
+
+class GrowingFile:
+    """A table that is rewritten as it grows, for at most ``WRITING_SHARE`` of the time: in a long run less often."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._again_s = 0.0
+
+    def write(self, build: Callable[[], pa.Table], *, last: bool = False) -> None:
+        """Write what ``build`` gives, unless it is too early and there is more to come."""
+        began_s = time.monotonic()
+        if began_s < self._again_s and not last:
+            return
+        write_table(build(), self._path)
+        ended_s = time.monotonic()
+        self._again_s = ended_s + (ended_s - began_s) / WRITING_SHARE
 
 
 class PerSecondTable:
@@ -150,19 +168,15 @@ class StageGauges:
 
 
 class Publication:
-    """Figures of a run as they grow: merged under a lock, shown as gauges at once, and written to its directory.
-
-    The file is rewritten with every publication, but for at most ``WRITING_SHARE`` of the time: a long run is written
-    less often.
-    """
+    """Figures of a run as they grow: merged under a lock, shown as gauges at once, and written to its directory."""
 
     def __init__(self, directory: RunDirectory, registry: CollectorRegistry) -> None:
         self._directory = directory
         self._figures = StageFigures()
         self._gauges = StageGauges(registry)
         self._table = PerSecondTable()
+        self._file = GrowingFile(directory.metrics_folder / PER_SECOND_FILE)
         self._lock = threading.Lock()
-        self._write_after_s = 0.0
 
     def take(self, batch: int, results: ResultColumns, *, complete_until_ns: int) -> None:
         """Merge a batch (once, however often Spark runs it) and publish."""
@@ -179,16 +193,10 @@ class Publication:
     def finish(self) -> None:
         """Everything has been read: write all figures and the whole run's histogram."""
         with self._lock:
-            self._write_after_s = 0.0
-            self._publish(time.time_ns())
+            self._publish(time.time_ns(), last=True)
             write_table(histogram_table(self._figures.totals), self._directory.latency_file)
 
-    def _publish(self, complete_until_ns: int) -> None:
+    def _publish(self, complete_until_ns: int, *, last: bool = False) -> None:
         self._figures.publish(time.time_ns(), complete_until_ns)
         self._gauges.show(self._figures)
-        began_s = time.monotonic()
-        if began_s < self._write_after_s:
-            return
-        write_table(self._table.build(self._figures), self._directory.metrics_folder / PER_SECOND_FILE)
-        ended_s = time.monotonic()
-        self._write_after_s = ended_s + (ended_s - began_s) / WRITING_SHARE
+        self._file.write(lambda: self._table.build(self._figures), last=last)

@@ -6,25 +6,27 @@ very workers whose latencies are measured (and a watermark would make late resul
 
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
-from pipelines.columns import bucket_of, is_completed, result_of, seconds
+from pipelines.columns import bucket_of, is_completed, parse_results, seconds
 from pipelines.figures import NO_LATENCY, ResultColumns
 
 TRIGGER: Final = "1 second"
 VISIBLE_NS: Final = NANOS_PER_SECOND // 10
 """A result may reach the topic this long after it was finished; a second counts as complete only that much later."""
 IDLE_S: Final = 2.0
-"""Without a batch for this long, and with no trigger at work, the topic has nothing new."""
+"""Without a batch for this long, the topic has nothing new."""
 GIVE_UP_S: Final = 120.0
-"""A query that fails again and again, without one good batch in between, is given up after this."""
+"""A query that fails again and again, without one good trigger in between, is given up after this."""
 
 KAFKA_OPTIONS: Final = {
     "startingOffsets": "earliest",
@@ -33,7 +35,6 @@ KAFKA_OPTIONS: Final = {
     "fetchOffset.retryIntervalMs": "500",
     "kafka.reconnect.backoff.max.ms": "500",
     "kafkaConsumer.pollTimeoutMs": "30000",
-    "maxOffsetsPerTrigger": "200000",
 }
 """The topic is the run's own and keeps everything. A broker that is away for seconds is waited for by the client."""
 
@@ -51,15 +52,18 @@ def measured_results(raw: DataFrame, slo_s: float) -> DataFrame:
 
     A text that is no Result is left out; a Result without latency (not completed) has bucket ``NO_LATENCY``.
     """
-    result = raw.select(result_of(sql.col("value").cast("string")).alias("result")).select("result.*")
     latency_s = seconds(sql.col("finished_ns") - sql.col("intended_ns"))
     completed = is_completed(sql.col("outcome"), sql.col("id"), sql.col("intended_ns"))
-    return result.where(sql.col("terminal") & sql.col("stage").isNotNull() & sql.col("finished_ns").isNotNull()).select(
-        "stage",
-        sql.coalesce("id", sql.lit(-1)).alias("event_id"),
-        "finished_ns",
-        sql.when(completed, bucket_of(latency_s)).otherwise(NO_LATENCY).alias("bucket"),
-        (completed & (latency_s <= slo_s)).alias("met"),
+    return (
+        parse_results(raw)
+        .where(sql.col("terminal") & sql.col("stage").isNotNull() & sql.col("finished_ns").isNotNull())
+        .select(
+            "stage",
+            sql.coalesce("id", sql.lit(-1)).alias("event_id"),
+            "finished_ns",
+            sql.when(completed, bucket_of(latency_s)).otherwise(NO_LATENCY).alias("bucket"),
+            (completed & (latency_s <= slo_s)).alias("met"),
+        )
     )
 
 
@@ -84,7 +88,8 @@ class ResultsQuery:
         self._checkpoint = folder / "results"
         self._query: StreamingQuery | None = None
         self._read_until_ns = 0
-        self._good_s = time.monotonic()
+        self._batch_s = time.monotonic()
+        self._failing_since_s: float | None = None
 
     def start(self, stop: threading.Event) -> None:
         """Begin with the topic's first record; return once the topic has been looked at (or ``stop`` is set).
@@ -112,7 +117,7 @@ class ResultsQuery:
         self._sink.take(number, to_columns(batch), complete_until_ns=self._read_until_ns)
         # The next batch looks up the end of the topic after this instant.
         self._read_until_ns = time.time_ns() - VISIBLE_NS
-        self._good_s = time.monotonic()
+        self._batch_s = time.monotonic()
 
     def watch(self) -> bool:
         """Look after the query: begin it again if it ended. Whether the topic had nothing new for ``IDLE_S``.
@@ -122,33 +127,57 @@ class ResultsQuery:
         if self._query is None or not self._query.isActive:
             self._restart()
             return False
-        quiet = time.monotonic() - self._good_s > IDLE_S
-        return quiet and not self._query.status["isTriggerActive"]
+        if not is_waiting(self._query):
+            return False
+        self._failing_since_s = None
+        return time.monotonic() - self._batch_s > IDLE_S
 
     def _restart(self) -> None:
+        now_s = time.monotonic()
+        self._failing_since_s = self._failing_since_s or now_s
         reason = failure_of(self._query)
-        if time.monotonic() - self._good_s > GIVE_UP_S:
+        if now_s - self._failing_since_s > GIVE_UP_S:
             raise PenstockError(f"topic {self._topic}: no results could be read for {GIVE_UP_S:g} s: {reason}")
-        print(f"results query begins again from its checkpoint: {reason}", flush=True)  # noqa: T201
+        print(f"pipelines: results query begins again from its checkpoint: {reason}", flush=True)  # noqa: T201
         self._query = self._begin()
 
     def finish(self, timeout_s: float) -> bool:
         """Read what the topic holds now and stop; whether that was done in time."""
-        query = self._query
-        if query is None or not query.isActive:
-            return False
-        drain = threading.Thread(target=query.processAllAvailable, daemon=True)
-        drain.start()
-        drain.join(timeout_s)
-        finished = not drain.is_alive()
-        stop_between_batches(query)
+        deadline_s = time.monotonic() + timeout_s
+        finished = False
+        while not finished and (left_s := deadline_s - time.monotonic()) > 0:
+            if self._query is None or not self._query.isActive:
+                self._query = self._begin()
+            finished = _drain(self._query, left_s)
+        if self._query is not None:
+            stop_between_batches(self._query)
         return finished
+
+
+def _drain(query: StreamingQuery, timeout_s: float) -> bool:
+    """Wait until a query has processed all there is; False if it failed or the time was too short."""
+    done = threading.Event()
+
+    def wait() -> None:
+        with suppress(StreamingQueryException):
+            query.processAllAvailable()
+            done.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    thread.join(timeout_s)
+    return done.is_set()
+
+
+def is_waiting(query: StreamingQuery) -> bool:
+    """Whether a query has seen all its source offered, and waits for its next trigger or for data."""
+    return str(query.status["message"]).startswith("Waiting for")
 
 
 def await_first_trigger(query: StreamingQuery, stop: threading.Event) -> None:
     """Return once a query has asked its source for the first time, or ended, or ``stop`` is set."""
     while query.isActive and not stop.wait(0.1):
-        if query.lastProgress or query.status["message"].startswith("Waiting for"):
+        if query.lastProgress or is_waiting(query):
             return
 
 

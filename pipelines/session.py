@@ -144,6 +144,7 @@ def _configuration(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.ui.explainMode": "simple",
         "spark.sql.ui.retainedExecutions": "1",
         "spark.ui.retainedJobs": "1",
         "spark.ui.retainedStages": "1",

@@ -52,7 +52,7 @@ class Analytics:
             folder=folder,
         )
         self._prometheus = _prometheus_query(spark, directory, spec, endpoints, folder)
-        expose(f"{spec.run}.pipelines", endpoints.scrape_targets, {"run": spec.run}, registry)
+        expose(f"{spec.run}-pipelines", endpoints.scrape_targets, {"run": spec.run}, registry)
 
     def start(self, stop: threading.Event) -> None:
         """Return once both sources have been looked at (or ``stop`` is set), so that their start-up disturbs no run."""
@@ -84,6 +84,7 @@ def _prometheus_query(
     return PrometheusQuery(
         spark,
         url=endpoints.prometheus,
+        run=spec.run,
         path=directory.metrics_folder / PROMETHEUS_FILE,
         folder=folder,
         start_ns=spec.start_ns or time.time_ns(),

@@ -112,10 +112,12 @@ class _Run:
 
     def prepare(self) -> None:
         create_topics(self.admin, {self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1})
-        self._add("pipelines", "pipelines.stream", respawn=True, grace_s=60)
+        if self.spec.analytics:
+            self._add("pipelines", "pipelines.stream", respawn=True, grace_s=60)
         self._add("controller", "controller.main", respawn=True, grace_s=20)
-        for part, ready in (("controller", "controller-ready"), ("pipelines", "pipelines-ready")):
-            self._await(part, self.directory.path / ready)
+        self._await("controller", self.directory.path / "controller-ready")
+        if self.spec.analytics:
+            self._await("pipelines", self.directory.path / "pipelines-ready")
 
     def start(self) -> RunSpec:
         start_s = math.ceil(time.time() + LEAD_S)

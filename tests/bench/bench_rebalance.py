@@ -19,6 +19,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 import consumers.worker
 from consumers.assignor import PlanAssignor
+from consumers.group import _Rebalances as Rebalances
 from consumers.private_run import PrivateRun
 from controller.plan_service import PlanService
 from controller.plans import PlanBoard
@@ -186,11 +187,23 @@ def cooperative_worker(run: PrivateRun, replica: str) -> tuple[str, ...]:
     return (sys.executable, __file__, "--cooperative-worker", str(run.path), replica)
 
 
+def become_cooperative_worker(directory: str, replica: str) -> None:
+    """The worker with the other assignor; it also has to report when partitions are only taken from it."""
+    revoke = Rebalances.on_partitions_revoked
+
+    async def revoke_and_report(self: Rebalances, revoked: set[Any]) -> None:
+        await revoke(self, revoked)
+        self._consumer.assigned()
+
+    setattr(Rebalances, revoke.__name__, revoke_and_report)
+    setattr(consumers.worker, PlanAssignor.__name__, CooperativePlanAssignor)
+    sys.exit(consumers.worker.main(["--run", directory, "--replica", replica]))
+
+
 def main() -> None:
     """Print p50, p90, p99 and the worst of each case."""
     if sys.argv[1:2] == ["--cooperative-worker"]:
-        setattr(consumers.worker, PlanAssignor.__name__, CooperativePlanAssignor)
-        sys.exit(consumers.worker.main(["--run", sys.argv[2], "--replica", sys.argv[3]]))
+        become_cooperative_worker(sys.argv[2], sys.argv[3])
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="of the directed cases; a quarter of the others")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))

@@ -16,7 +16,7 @@ MakeResult = Callable[..., Result]
 
 def parse(spark: SparkSession, text: str) -> Row:
     frame = spark.createDataFrame([(text,)], "value string")
-    row = frame.select(columns.result_of(sql.col("value")).alias("result")).select("result.*").first()
+    row = columns.parse_results(frame).first()
     assert row is not None
     return row
 

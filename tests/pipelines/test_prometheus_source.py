@@ -9,8 +9,10 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from pyspark.sql import Row, SparkSession
 
+from penstock import metrics
 from penstock.errors import PenstockError
 from penstock.exposition import expose
+from pipelines.prometheus_query import queries_of
 from pipelines.prometheus_source import PrometheusSource, PrometheusStreamReader, RangeReader, options_of
 from pipelines.results_query import stop_between_batches
 
@@ -106,6 +108,11 @@ def test_what_has_not_settled_is_not_asked_for() -> None:
 def test_a_long_gap_is_read_in_pieces() -> None:
     reader = RangeReader("http://127.0.0.1:1", QUERIES, step_s=1)
     assert reader.newest_ms(0) == 9_999_000
+
+
+def test_the_series_of_a_run_are_its_own_and_outlive_a_restarted_process() -> None:
+    query = queries_of("20260101T000000Z-x")["lag"]
+    assert query == f'max by (fleet, partition) ({metrics.LAG}{{run="20260101T000000Z-x"}})'
 
 
 def test_the_first_instant_lies_on_the_grid() -> None:

@@ -57,7 +57,8 @@ def analytics(directory: RunDirectory, services: Endpoints) -> Iterator[subproce
         "PENSTOCK_SCRAPE_TARGETS": str(directory.path / "targets"),
         "PENSTOCK_JARS": str(Folders().jars.absolute()),
     }
-    log = directory.path / "log"
+    log, ready = directory.path / "log", directory.path / "pipelines-ready"
+    ready.unlink(missing_ok=True)
     with log.open("a") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "pipelines.stream", "--run", str(directory.path)],
@@ -68,7 +69,7 @@ def analytics(directory: RunDirectory, services: Endpoints) -> Iterator[subproce
             text=True,
         )
     try:
-        wait_until(lambda: (directory.path / "pipelines-ready").exists() or process.poll() is not None, START_TIMEOUT_S)
+        wait_until(lambda: ready.exists() or process.poll() is not None, START_TIMEOUT_S)
         assert process.poll() is None, log.read_text()
         yield process
     finally:

@@ -1,0 +1,108 @@
+"""The worker's consumer on a real broker: what kafka-python does not promise by itself."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kafka import TopicPartition
+
+from consumers.assignor import PlanAssignor
+from consumers.group import GroupConsumer
+from consumers.private_run import PrivateRun
+from penstock.runspec import WorkerSpec
+from penstock.settings import Endpoints
+
+pytestmark = pytest.mark.live
+
+PATIENCE_S = 20.0
+
+
+class Member:
+    """One consumer and what it was told."""
+
+    def __init__(self, run: PrivateRun, name: str) -> None:
+        self.assignments: list[set[TopicPartition]] = []
+        self.consumer = GroupConsumer(
+            bootstrap=run.endpoints.require("kafka"),
+            client_id=name,
+            group=run.spec.group,
+            topic=run.spec.events_topic,
+            worker=WorkerSpec(),
+            assignor=PlanAssignor("", run.spec.group, name),
+            on_revoke=dict,
+            on_lost=lambda: None,
+            on_assign=self.assignments.append,
+        )
+
+    def until_assigned(self, times: int = 1) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while len(self.assignments) < times:
+            assert time.monotonic() < deadline
+            assert self.consumer.take(1, 0) == []
+
+
+@pytest.fixture
+def run(services: Endpoints) -> Iterator[PrivateRun]:
+    with PrivateRun(services, purpose="test", partitions=2) as opened:
+        yield opened
+
+
+@pytest.fixture
+def join(run: PrivateRun) -> Iterator[Callable[[str], Member]]:
+    members: list[Member] = []
+
+    def make(name: str) -> Member:
+        members.append(Member(run, name))
+        return members[-1]
+
+    yield make
+    for member in members:
+        member.consumer.close()
+
+
+def test_a_first_commit_never_skips_what_was_read_ahead(run: PrivateRun, join: Callable[[str], Member]) -> None:
+    run.send(range(20))
+    member = join("a")
+    member.until_assigned()
+    deadline = time.monotonic() + PATIENCE_S
+    time.sleep(0.5)  # both partitions are fetched
+    while not (taken := member.consumer.take(1, 100)):
+        assert time.monotonic() < deadline
+    other = TopicPartition(run.spec.events_topic, 1 - taken[0].partition)
+    assert any(record.partition == other.partition for record in member.consumer._read_ahead)
+    assert member.consumer.position(other) == 10
+    member.consumer.commit_first_positions({other})
+    assert run.committed() == {other.partition: 0, taken[0].partition: None}
+
+
+def test_a_lone_member_that_asks_for_a_rejoin_gets_exactly_one_more_rebalance(join: Callable[[str], Member]) -> None:
+    member = join("a")
+    member.until_assigned()
+    member.consumer.request_rejoin()
+    member.until_assigned(2)
+    until = time.monotonic() + 0.5
+    while time.monotonic() < until:
+        assert member.consumer.take(1, 20) == []
+    assert len(member.assignments) == 2
+    assert {source.partition for source in member.assignments[-1]} == {0, 1}
+
+
+def test_what_was_read_ahead_of_a_partition_that_stays_is_kept_over_a_rebalance(
+    run: PrivateRun, join: Callable[[str], Member]
+) -> None:
+    run.send(range(20))
+    member = join("a")
+    member.until_assigned()
+    deadline = time.monotonic() + PATIENCE_S
+    taken: list[Any] = []
+    while len(taken) < 5:
+        assert time.monotonic() < deadline
+        taken += member.consumer.take(1, 100)
+    member.consumer.request_rejoin()
+    while len(taken) < 20:
+        assert time.monotonic() < deadline
+        taken += member.consumer.take(1, 100)
+    assert len(member.assignments) == 2
+    for partition in (0, 1):
+        assert [record.offset for record in taken if record.partition == partition] == list(range(10))

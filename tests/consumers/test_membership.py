@@ -1,0 +1,137 @@
+"""A member's ear and voice: it rejoins when it must, once, and is never silent for long about where it is."""
+
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from consumers.assignor import AssignmentData, PlanAssignor
+from consumers.membership import Membership
+from controller.plan_service import PlanService
+from controller.plans import PlanBoard
+from penstock.plan import MemberReport
+
+GROUPS = ((0, 1, 2),)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Member:
+    """A membership whose consumer is the test."""
+
+    def __init__(self, url: str) -> None:
+        self.rejoins = 0
+        self.may_ask = True
+        self.assignor = PlanAssignor(url, "g", "r-0")
+        self.membership = Membership(url, "g", self.assignor, rejoin=self.rejoin, may_ask=lambda: self.may_ask)
+
+    def rejoin(self) -> None:
+        self.rejoins += 1
+
+    def rejoined(self, epoch: int) -> None:
+        """The consumer asked to join and was given its part of that plan."""
+        self.assignor.metadata({"events"})
+        user_data = msgspec.json.encode(AssignmentData(epoch=epoch))
+        given = SimpleNamespace(user_data=user_data, assigned_partitions=[("events", [0, 1, 2])])
+        self.assignor.on_assignment(given, 1)
+        self.membership.report("joined", (0, 1, 2))
+        self.membership.assigned()
+
+
+@pytest.fixture
+def service() -> Iterator[PlanService]:
+    running = PlanService(PlanBoard(join_timeout_s=5), group="g", fleet="f", url="http://127.0.0.1:0")
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def member(service: PlanService) -> Iterator[Member]:
+    made = Member(service.url)
+    yield made
+    made.membership.close(1.0)
+    service.stop()
+    if made.membership._watcher.ident is not None:
+        made.membership._watcher.join(10)
+
+
+def test_a_new_plan_asks_for_one_rejoin_and_following_it_for_none(service: PlanService, member: Member) -> None:
+    member.rejoined(-1)
+    until(lambda: service.assigned() == {"r-0": (0, 1, 2)})
+    service.propose(GROUPS, ["r-0"], 0)
+    until(lambda: member.rejoins == 1)
+    member.rejoined(1)
+    time.sleep(0.2)
+    assert member.rejoins == 1
+
+
+def test_a_member_that_joined_with_an_older_plan_than_the_one_in_force_asks_again(
+    service: PlanService, member: Member
+) -> None:
+    service.report("r-0", MemberReport(phase="joined", at_ns=1))
+    service.propose(GROUPS, ["r-0"], 0)
+    member.rejoined(-1)
+    until(lambda: member.rejoins == 1)
+
+
+def test_a_plan_heard_of_while_joining_without_it_is_joined_for_again(service: PlanService, member: Member) -> None:
+    member.rejoined(-1)
+    until(lambda: bool(service.assigned()))
+    member.assignor.metadata({"events"})
+    service.propose(GROUPS, ["r-0"], 0)
+    until(lambda: member.rejoins == 1)
+    member.membership.assigned()
+    assert member.rejoins == 2
+
+
+def test_somebody_who_joins_or_leaves_hurries_the_others_unless_they_have_rejoined_since(
+    service: PlanService, member: Member
+) -> None:
+    service.report("r-0", MemberReport(phase="joined", at_ns=1))
+    service.propose(GROUPS, ["r-0"], 0)
+    member.rejoined(1)
+    until(lambda: member.membership._heard_ns > 0)
+    service.report("r-1", MemberReport(phase="joining", at_ns=1))
+    until(lambda: member.rejoins == 1)
+    heard_ns = member.membership._heard_ns
+    member.assignor.asked_to_join_ns = time.time_ns() + 10**9
+    service.report("r-1", MemberReport(phase="left", at_ns=2))
+    until(lambda: member.membership._heard_ns > heard_ns)
+    assert member.rejoins == 1
+
+
+def test_in_an_undirected_rebalance_only_the_leader_asks(service: PlanService, member: Member) -> None:
+    member.may_ask = False
+    member.rejoined(-1)
+    until(lambda: bool(service.assigned()))
+    service.propose(GROUPS, ["r-0"], 0)
+    until(lambda: member.membership._heard_ns > 0)
+    assert member.rejoins == 0
+
+
+def test_a_successor_of_the_service_is_told_where_the_member_is(service: PlanService, member: Member) -> None:
+    member.rejoined(-1)
+    until(lambda: bool(service.assigned()))
+    service.stop()
+    successor = PlanService(PlanBoard(join_timeout_s=5), group="g", fleet="f", url=service.url)
+    successor.start()
+    try:
+        until(lambda: successor.assigned() == {"r-0": (0, 1, 2)})
+    finally:
+        member.membership.close(1.0)
+        successor.stop()
+
+
+def test_without_a_service_there_is_nobody_to_tell() -> None:
+    alone = Member("")
+    alone.rejoined(-1)
+    alone.membership.close(1.0)
+    assert alone.rejoins == 0

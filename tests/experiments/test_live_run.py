@@ -1,0 +1,151 @@
+"""Whole runs on real services: what a newcomer would run, short, and with something broken on purpose.
+
+Each claims conservation: delivery reports, ledger and result ids name the same events, and none is lost.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from controller.journal import read_ticks
+from experiments.analysis import Summary, read_completions, summary_of
+from experiments.compare import ComparisonDirectory, begin, carry_out_all
+from experiments.experiment import Experiment, Options, parse_faults
+from experiments.progress import RunProgress
+from experiments.report import write_report
+from infra.local.service import PREFIX
+from infra.local.services import LocalServices
+from infra.local.world import LocalWorld
+from penstock.clock import NANOS_PER_SECOND
+from penstock.contracts import ReplicaEvent
+from penstock.rundir import RunDirectory, read_lines
+from penstock.runspec import FaultRecord, WorkerSpec
+from penstock.supervision import Supervisor
+
+STEADY = Experiment(
+    name="steady",
+    title="A constant rate, for tests",
+    paper="none",
+    workload="constant:rate_per_s=60,duration_s=60",
+    seconds=60,
+    arrivals="uniform",
+    common={"hold_s": 3.0},
+    max_replicas=3,
+)
+
+Play = Callable[..., tuple[RunDirectory, Summary]]
+
+
+@pytest.fixture
+def play(local_services: LocalServices, tmp_path: Path) -> Iterator[Play]:
+    """``play(experiment, scaler, options)``: one finished run."""
+
+    def run(experiment: Experiment, scaler: str, options: Options) -> tuple[RunDirectory, Summary]:
+        directory = begin(experiment, [scaler], options, 1, tmp_path, resume=False)
+        with RunProgress(Console(quiet=True), runs=1) as progress, LocalWorld(services=local_services) as world:
+            carry_out_all(world, experiment, options, directory, progress)
+        (finished,) = directory.runs()
+        return finished, summary_of(finished)
+
+    yield run
+    programs = Supervisor(local_services.endpoints().supervisor).programs()
+    left = [name for name in programs if not name.startswith(PREFIX)]
+    assert left == [], f"a run left programs behind: {left}"
+
+
+@pytest.mark.smoke
+def test_a_run_ends_with_every_event_accounted_for_and_a_report(play: Play) -> None:
+    directory, summary = play(STEADY, "linear", Options(seconds=8, analytics=False))
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events == 480
+    assert directory.manifest().verdict in ("VALID", "DEGRADED")
+    write_report([directory], directory.report_file)
+    assert "linear" in directory.report_file.read_text()
+    assert len(list(read_ticks(directory))) == 8
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("fault", ["kill-worker@6", "stop-broker@6+5", "restart-redis@6+2", "kill-controller@6"])
+def test_no_event_is_lost_whatever_is_broken(play: Play, fault: str) -> None:
+    options = Options(seconds=20, analytics=False, initial_replicas=2, faults=parse_faults([fault]))
+    directory, summary = play(STEADY, "overprovision", options)
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events == 1200
+    assert directory.faults_file.read_text().count("\n") == 1
+
+
+@pytest.mark.live
+def test_a_killed_controller_goes_on_with_the_replicas_that_exist(play: Play) -> None:
+    options = Options(seconds=15, analytics=False, initial_replicas=2, faults=parse_faults(["kill-controller@5"]))
+    directory, _ = play(STEADY, "overprovision", options)
+    gone = [event for event in read_lines(directory.replicas_file, ReplicaEvent) if event.phase == "gone"]
+    numbers = [tick.tick for tick in read_ticks(directory)]
+    assert gone == []
+    assert numbers == sorted(set(numbers)), "a tick number was used twice"
+    assert numbers[-1] >= 13
+
+
+@pytest.mark.live
+def test_a_blind_monitor_makes_every_scaler_hold_and_the_journal_say_why(play: Play) -> None:
+    options = Options(seconds=14, analytics=False, faults=parse_faults(["blind-monitor@4+5"]))
+    directory, summary = play(STEADY, "binpack-tail", options)
+    blind = [tick for tick in read_ticks(directory) if 5 <= tick.time_s < 9]
+    assert len(blind) >= 3
+    assert all(decision.action == "hold" for tick in blind for decision in tick.decisions.values())
+    assert all(tick.observation.unknown and tick.note for tick in blind)
+    assert summary.conservation.exact
+
+
+@pytest.mark.live
+def test_a_stall_is_measured_as_long_as_it_was(play: Play) -> None:
+    """Workers frozen for D = 10 s: an event intended u seconds into it waits D − u(1 − λ/(nμ)) (fluid limit)."""
+    frozen_s, arrival_rate_per_s, service_rate_per_s = 10.0, 60.0, 200.0
+    experiment = Experiment(
+        name="freeze",
+        title="A constant rate and a freeze",
+        paper="none",
+        workload=f"constant:rate_per_s={arrival_rate_per_s:g},duration_s=40",
+        seconds=40,
+        arrivals="uniform",
+        max_replicas=1,
+        worker=WorkerSpec(service_time_s=1 / service_rate_per_s, session_timeout_s=30.0),
+    )
+    fault = parse_faults([f"freeze-workers@8+{frozen_s:g}"])
+    directory, summary = play(experiment, "linear", Options(analytics=False, faults=fault))
+    began_ns = next(iter(read_faults(directory)))
+    done = read_completions(directory)
+    into_s = (done.intended_ns - began_ns) / NANOS_PER_SECOND
+    during = (into_s > 0.2) & (into_s < 9.5)
+    expected_s = frozen_s - into_s[during] * (1 - arrival_rate_per_s / service_rate_per_s)
+    ratio = done.latency_s[during] / expected_s
+    assert np.count_nonzero(during) > 400
+    assert np.percentile(np.abs(ratio - 1), 95) < 0.05, np.percentile(ratio, [1, 50, 99])
+    assert summary.conservation.exact
+
+
+def read_faults(directory: RunDirectory) -> list[int]:
+    return [record.at_ns for record in read_lines(directory.faults_file, FaultRecord)]
+
+
+@pytest.mark.live
+def test_resume_keeps_the_runs_that_are_finished(local_services: LocalServices, tmp_path: Path) -> None:
+    options = Options(seconds=5, analytics=False)
+
+    def compare() -> ComparisonDirectory:
+        directory = begin(STEADY, ["linear", "binpack"], options, 1, tmp_path, resume=True)
+        with RunProgress(Console(quiet=True), runs=2) as progress, LocalWorld(services=local_services) as world:
+            carry_out_all(world, STEADY, options, directory, progress)
+        return directory
+
+    first = compare()
+    before = [directory.name for directory in first.runs()]
+    interrupted = first.runs()[1]
+    interrupted.manifest_file.unlink()
+    again = compare()
+    after = [directory.name for directory in again.runs()]
+    assert again.path == first.path
+    assert after[0] == before[0]
+    assert after[1] != before[1]
