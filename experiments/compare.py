@@ -71,11 +71,9 @@ class ComparisonDirectory:
 
 
 def request_of(experiment: Experiment, scalers: Sequence[str], options: Options, repeat: int) -> dict[str, Any]:
-    """Everything that makes two comparisons the same."""
-    asked: dict[str, Any] = msgspec.to_builtins(
-        {"experiment": experiment.name, "scalers": list(scalers), "repeat": repeat, **_fields(options)}
-    )
-    return asked
+    """Everything that makes two comparisons the same, as it is read back from compare.json."""
+    asked = {"experiment": experiment.name, "scalers": scalers, "repeat": repeat, **_fields(options)}
+    return msgspec.json.decode(msgspec.json.encode(asked), type=dict[str, Any])
 
 
 def _fields(options: Options) -> dict[str, Any]:

@@ -77,9 +77,12 @@ def _read_topic(bootstrap: str, topic: str) -> Iterator[Result]:
         partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         unfinished = set(partitions)
+        heard_s = time.monotonic()
         while unfinished:
-            messages = consumer.consume(10_000, timeout=READ_TIMEOUT_S)
-            if not messages:
+            messages = consumer.consume(10_000, timeout=0.1)  # waits that long for as many
+            if messages:
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > READ_TIMEOUT_S:
                 raise PenstockError(f"topic {topic}: nothing more came for {READ_TIMEOUT_S:g} s before its end")
             for message in messages:
                 error = message.error()

@@ -64,7 +64,7 @@ def test_a_run_ends_with_every_event_accounted_for_and_a_report(play: Play) -> N
     assert directory.manifest().verdict in ("VALID", "DEGRADED")
     write_report([directory], directory.report_file)
     assert "linear" in directory.report_file.read_text()
-    assert len(list(read_ticks(directory))) == 8
+    assert [tick.tick for tick in read_ticks(directory) if tick.time_s < 8] == list(range(8))
 
 
 @pytest.mark.live
@@ -89,19 +89,23 @@ def test_a_killed_controller_goes_on_with_the_replicas_that_exist(play: Play) ->
 
 
 @pytest.mark.live
-def test_a_blind_monitor_makes_every_scaler_hold_and_the_journal_say_why(play: Play) -> None:
+def test_a_blind_monitor_makes_every_scaler_that_reads_hold_and_the_journal_say_why(play: Play) -> None:
     options = Options(seconds=14, analytics=False, faults=parse_faults(["blind-monitor@4+5"]))
     directory, summary = play(STEADY, "binpack-tail", options)
     blind = [tick for tick in read_ticks(directory) if 5 <= tick.time_s < 9]
     assert len(blind) >= 3
-    assert all(decision.action == "hold" for tick in blind for decision in tick.decisions.values())
+    reading = ("binpack", "binpack-tail", "least-loaded", "linear")  # overprovision looks at nothing
+    assert {tick.decisions[name].action for tick in blind for name in reading} == {"hold"}
     assert all(tick.observation.unknown and tick.note for tick in blind)
     assert summary.conservation.exact
 
 
 @pytest.mark.live
 def test_a_stall_is_measured_as_long_as_it_was(play: Play) -> None:
-    """Workers frozen for D = 10 s: an event intended u seconds into it waits D − u(1 − λ/(nμ)) (fluid limit)."""
+    """Workers frozen for D = 10 s: an event intended u seconds into it waits D − u(1 − λ/(nμ)) (fluid limit).
+
+    One partition, because a consumer that has fallen behind on several takes them in turns, not in order of arrival.
+    """
     frozen_s, arrival_rate_per_s, service_rate_per_s = 10.0, 60.0, 200.0
     experiment = Experiment(
         name="freeze",
@@ -110,6 +114,7 @@ def test_a_stall_is_measured_as_long_as_it_was(play: Play) -> None:
         workload=f"constant:rate_per_s={arrival_rate_per_s:g},duration_s=40",
         seconds=40,
         arrivals="uniform",
+        partitions=1,
         max_replicas=1,
         worker=WorkerSpec(service_time_s=1 / service_rate_per_s, session_timeout_s=30.0),
     )
