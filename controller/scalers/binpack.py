@@ -14,7 +14,17 @@ from controller.scalers.parameters import (
     require_replicas,
     require_thresholds,
 )
-from controller.scalers.stream import CannotDecide, EndOffsets, RateState, Tick, in_partitions, read, reassign, resize
+from controller.scalers.stream import (
+    CannotDecide,
+    EndOffsets,
+    RateScaler,
+    RateState,
+    Tick,
+    in_partitions,
+    read,
+    reassign,
+    resize,
+)
 from penstock.contracts import Decision, Groups, StreamObservation, Term, hold
 
 Flag = Literal["UP", "DOWN", "REASS"]
@@ -139,26 +149,12 @@ class BinpackParameters:
         )
 
 
-class Binpack:
+class Binpack(RateScaler[BinpackParameters]):
     """Algorithm 1, scaleEventConsumer."""
 
     name: ClassVar[str] = "binpack"
-    fleets: ClassVar[type[StreamObservation]] = StreamObservation
     paper: ClassVar[str] = "Ezzeddine, Baude, Huet, CLOSER 2024, Algorithm 1"
     Parameters: ClassVar[type[BinpackParameters]] = BinpackParameters
-    State: ClassVar[type[RateState]] = RateState
-
-    def __init__(self, parameters: BinpackParameters) -> None:
-        self.parameters = parameters
-
-    @property
-    def period_s(self) -> float:
-        """The decision interval."""
-        return self.parameters.decision_interval_s
-
-    def start(self, seed: int) -> RateState:  # noqa: ARG002 - nothing is drawn
-        """No reading yet."""
-        return RateState()
 
     def decide(self, observation: StreamObservation, state: RateState) -> tuple[Decision, RateState]:
         """Scale up, down, reassign or leave alone, by Algorithm 1."""

@@ -19,7 +19,7 @@ from controller.scalers.binpack import (
 )
 from controller.scalers.packing import Bin, Load, pack
 from controller.scalers.parameters import require_not_negative
-from controller.scalers.stream import CannotDecide, RateState
+from controller.scalers.stream import CannotDecide, RateScaler, RateState
 from penstock.contracts import Decision, Groups, StreamObservation, hold
 
 
@@ -79,26 +79,12 @@ class BinpackTailParameters(BinpackParameters):
         require_not_negative(rebalance_time_s=self.rebalance_time_s)
 
 
-class BinpackTail:
+class BinpackTail(RateScaler[BinpackTailParameters]):
     """Algorithm 2, scaleEventConsumer2."""
 
     name: ClassVar[str] = "binpack-tail"
-    fleets: ClassVar[type[StreamObservation]] = StreamObservation
     paper: ClassVar[str] = "Ezzeddine, Baude, Huet, CLOSER 2024, Algorithm 2"
     Parameters: ClassVar[type[BinpackTailParameters]] = BinpackTailParameters
-    State: ClassVar[type[RateState]] = RateState
-
-    def __init__(self, parameters: BinpackTailParameters) -> None:
-        self.parameters = parameters
-
-    @property
-    def period_s(self) -> float:
-        """The decision interval."""
-        return self.parameters.decision_interval_s
-
-    def start(self, seed: int) -> RateState:  # noqa: ARG002 - nothing is drawn
-        """No reading yet."""
-        return RateState()
 
     def decide(self, observation: StreamObservation, state: RateState) -> tuple[Decision, RateState]:
         """Scale up, down, reassign or leave alone, by Algorithm 2."""

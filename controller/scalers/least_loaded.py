@@ -10,7 +10,7 @@ from typing import ClassVar
 from controller.scalers.binpack import Flag, Scaling, carry_out, loads, violating_consumers
 from controller.scalers.packing import Bin, Mode, Order, Rank, bin_size, least_loaded, pack
 from controller.scalers.parameters import require_not_negative, require_positive, require_replicas, require_share
-from controller.scalers.stream import CannotDecide, RateState, Tick, read
+from controller.scalers.stream import CannotDecide, RateScaler, RateState, Tick, read
 from penstock.contracts import Decision, StreamObservation, Term, hold
 
 
@@ -46,26 +46,12 @@ class LeastLoadedParameters:
             )
 
 
-class LeastLoaded:
+class LeastLoaded(RateScaler[LeastLoadedParameters]):
     """As many replicas as the packing has bins, in both directions; a violated assignment is packed anew."""
 
     name: ClassVar[str] = "least-loaded"
-    fleets: ClassVar[type[StreamObservation]] = StreamObservation
     paper: ClassVar[str] = "Ajiro, Tanaka 2007, as used by Ezzeddine, Baude, Huet, CLOSER 2024"
     Parameters: ClassVar[type[LeastLoadedParameters]] = LeastLoadedParameters
-    State: ClassVar[type[RateState]] = RateState
-
-    def __init__(self, parameters: LeastLoadedParameters) -> None:
-        self.parameters = parameters
-
-    @property
-    def period_s(self) -> float:
-        """The decision interval."""
-        return self.parameters.decision_interval_s
-
-    def start(self, seed: int) -> RateState:  # noqa: ARG002 - nothing is drawn
-        """No reading yet."""
-        return RateState()
 
     def decide(self, observation: StreamObservation, state: RateState) -> tuple[Decision, RateState]:
         """Pack at f_up and follow the packing."""

@@ -15,7 +15,7 @@ from controller.scalers.parameters import (
     require_replicas,
     require_thresholds,
 )
-from controller.scalers.stream import CannotDecide, RateState, read, resize
+from controller.scalers.stream import CannotDecide, RateScaler, RateState, read, resize
 from penstock.contracts import Decision, StreamObservation, Term, hold
 from penstock.plan import range_groups
 
@@ -68,26 +68,12 @@ class LinearParameters:
         return replicas_for(total_rate_per_s, self.service_rate_per_s * self.slo_s * fraction, self.decision_interval_s)
 
 
-class Linear:
+class Linear(RateScaler[LinearParameters]):
     """Replicas proportional to the total arrival rate."""
 
     name: ClassVar[str] = "linear"
-    fleets: ClassVar[type[StreamObservation]] = StreamObservation
     paper: ClassVar[str] = "Ezzeddine, Baude, Huet, CLOSER 2024, section 5 (comparison)"
     Parameters: ClassVar[type[LinearParameters]] = LinearParameters
-    State: ClassVar[type[RateState]] = RateState
-
-    def __init__(self, parameters: LinearParameters) -> None:
-        self.parameters = parameters
-
-    @property
-    def period_s(self) -> float:
-        """The decision interval."""
-        return self.parameters.decision_interval_s
-
-    def start(self, seed: int) -> RateState:  # noqa: ARG002 - nothing is drawn
-        """No reading yet."""
-        return RateState()
 
     def decide(self, observation: StreamObservation, state: RateState) -> tuple[Decision, RateState]:
         """As many replicas as the total rate asks for, each with a range of partitions."""

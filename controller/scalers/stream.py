@@ -5,7 +5,7 @@ be known makes the scaler hold (bin-pack paper, sections 4 and 5; order of one d
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -42,6 +42,37 @@ class RateState(msgspec.Struct, frozen=True):
 
     offsets: EndOffsets = EndOffsets()
     skipped: int = 0
+
+
+class DecidesPeriodically(Protocol):
+    """Parameters of a scaler with a decision interval."""
+
+    @property
+    def decision_interval_s(self) -> float:
+        """Seconds between two decisions."""
+        ...
+
+
+P = TypeVar("P", bound=DecidesPeriodically)
+
+
+class RateScaler(Generic[P]):
+    """What scalers that read rates have in common around their ``decide``."""
+
+    fleets: ClassVar[type[StreamObservation]] = StreamObservation
+    State: ClassVar[type[RateState]] = RateState
+
+    def __init__(self, parameters: P) -> None:
+        self.parameters = parameters
+
+    @property
+    def period_s(self) -> float:
+        """The decision interval."""
+        return self.parameters.decision_interval_s
+
+    def start(self, seed: int) -> RateState:  # noqa: ARG002 - nothing is drawn
+        """No reading yet."""
+        return RateState()
 
 
 class Tick(NamedTuple):

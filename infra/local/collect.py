@@ -142,11 +142,3 @@ class MachineSampler:
             [("at_ns", pa.int64()), ("cpu_busy_share", pa.float64()), ("memory_available_bytes", pa.int64())]
         )
         pq.write_table(pa.Table.from_pylist(self._rows, schema=schema), file)
-
-
-def tail(file: Path, lines: int = 15) -> str:
-    """The last lines of a log, for an error message."""
-    try:
-        return "\n".join(file.read_text(errors="replace").splitlines()[-lines:])
-    except OSError:
-        return "(no log)"

@@ -21,7 +21,7 @@ from infra.local.prometheus import Prometheus
 from infra.local.redis import Redis
 from infra.local.service import PREFIX, Service
 from infra.local.settings import ServiceSettings
-from infra.local.state import MARKER, StateFolder
+from infra.local.state import MARKER, StateFolder, tail
 from penstock.errors import PenstockError
 from penstock.settings import Endpoints, Folders
 from penstock.supervision import NoSupervisorError, Program, ProgramStatus, Supervisor, base_environment
@@ -31,7 +31,6 @@ ALL_SERVICES: Final = ("kafka", "redis", "prometheus")
 QUIT_TIMEOUT_S: Final = 45.0
 LEFTOVER_GRACE_S: Final = 10.0
 POLL_S: Final = 0.1
-TAIL_LINES: Final = 12
 
 
 class ServiceStatus(msgspec.Struct, frozen=True):
@@ -264,7 +263,7 @@ class LocalServices:
                 start_new_session=True,
             )
         if done.returncode != 0:
-            raise PenstockError(f"the supervisor does not start; the end of {log}:\n{_tail(log)}")
+            raise PenstockError(f"the supervisor does not start; the end of {log}:\n{tail(log)}")
 
     def _prepare(self, service: Service) -> Program:
         """Its program, with the ports free, the config written, and a fresh log beside the one of its last life."""
@@ -285,7 +284,7 @@ class LocalServices:
                 log = self._log(service.name)
                 raise PenstockError(
                     f"{service.name} has not answered on {_ports(service)} within {self._settings.ready_timeout_s:g} s "
-                    f"(PENSTOCK_READY_TIMEOUT_S); the end of {log}:\n{_tail(log)}"
+                    f"(PENSTOCK_READY_TIMEOUT_S); the end of {log}:\n{tail(log)}"
                 )
             time.sleep(POLL_S)
         self._tell(f"{service.name}: answers on {_ports(service)}")
@@ -295,7 +294,7 @@ class LocalServices:
 
     def _died(self, name: str) -> PenstockError:
         log = self._log(name)
-        return PenstockError(f"{name} has died; the end of {log}:\n{_tail(log)}")
+        return PenstockError(f"{name} has died; the end of {log}:\n{tail(log)}")
 
 
 def _runs(service: Service, programs: Mapping[str, ProgramStatus] | None) -> bool:
@@ -305,11 +304,3 @@ def _runs(service: Service, programs: Mapping[str, ProgramStatus] | None) -> boo
 
 def _ports(service: Service) -> str:
     return "127.0.0.1:" + ", ".join(str(port) for port in service.ports.values())
-
-
-def _tail(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
-    except OSError:
-        lines = []
-    return "\n".join(f"  {line}" for line in lines) or "  (empty)"

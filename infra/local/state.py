@@ -12,6 +12,7 @@ import msgspec
 from infra.local.addresses import Addresses
 from penstock.errors import PenstockError
 
+TAIL_LINES: Final = 12
 MARKER: Final = "PENSTOCK_SUPERVISED_IN"
 """In the environment of every process that belongs to a state folder, with the folder as its value. It is never among
 the variables offered to a shell: whoever carries it is stopped by ``down``.
@@ -94,3 +95,12 @@ def write_private(file: Path, content: bytes) -> None:
     with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:  # noqa: PTH123
         opened.write(content)
     partial.replace(file)
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log, indented, for an error message."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+    except OSError:
+        lines = []
+    return "\n".join(f"  {line}" for line in lines) or "  (empty)"

@@ -18,8 +18,9 @@ import msgspec
 import redis
 
 from controller.monitors.kafka import OffsetReader
-from infra.local.collect import MachineSampler, copy_ledger, copy_results, tail
+from infra.local.collect import MachineSampler, copy_ledger, copy_results
 from infra.local.services import LocalServices
+from infra.local.state import tail
 from infra.local.topics import admin_client, create_topics, delete_topics
 from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.errors import PenstockError
