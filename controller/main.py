@@ -34,6 +34,7 @@ from penstock.contracts import Decision, StreamObservation
 from penstock.errors import PenstockError
 from penstock.exposition import expose
 from penstock.plan import range_groups
+from penstock.priority import take_precedence
 from penstock.registry import make_scaler
 from penstock.rundir import RunDirectory
 from penstock.settings import Endpoints
@@ -250,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--stop-replicas", action="store_true", help="end the replicas too at SIGTERM")
     options = parser.parse_args(arguments)
+    take_precedence()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         directory = RunDirectory.open(options.run.absolute())

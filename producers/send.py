@@ -13,6 +13,7 @@ from prometheus_client import REGISTRY
 
 from penstock.errors import PenstockError
 from penstock.exposition import expose
+from penstock.priority import take_precedence
 from penstock.records import encode
 from penstock.rundir import RunDirectory
 from penstock.schedule import Schedule
@@ -48,6 +49,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m producers.send", description=__doc__)
     parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory with run.json, schedule")
     arguments = parser.parse_args()
+    take_precedence()
     try:
         figures = send(RunDirectory.open(arguments.run), Endpoints())
     except PenstockError as error:

@@ -115,17 +115,31 @@ class Sender:
 
     def _send_due(self) -> None:
         """Send every event whose time has come, up to the number after which delivery reports want to be served."""
-        log = self.log
+        # At 100,000 events/s every look-up by name shows: what the loop needs is bound once.
+        log, ahead, now_ns, produce = self.log, self._ahead, time.time_ns, self._producer.produce
+        topic, partition, intended_ns, sent_ns = self._topic, self._partition, self._intended_ns, log.sent_ns
         for event_id in range(log.reached, min(log.reached + REPORTS_EVERY, len(log))):
-            if time.time_ns() < self._intended_ns[event_id]:
+            if (sending_ns := now_ns()) < intended_ns[event_id]:
                 return
-            self._send(event_id, self._ahead.popleft() if self._ahead else next(self._records))
+            if ahead:
+                record = ahead.popleft()
+            else:
+                record = next(self._records)
+                sending_ns = now_ns()
+            reported = partial(self._reported, event_id)
+            try:
+                produce(topic, record.value(sending_ns), record.key, partition[event_id], reported)
+            except (BufferError, KafkaException):
+                self._send(event_id, record)
+            else:
+                sent_ns[event_id] = sending_ns
             if self.stopped:
                 return
             log.reached = event_id + 1
 
     def _send(self, event_id: int, record: SignedRecord) -> None:
-        """Hand one event over. A full client queue holds it (and so its successors) up; it is never dropped."""
+        """Hand one event over that was refused. A full client queue holds it (and so its successors) up; it is never
+        dropped."""
         reported = partial(self._reported, event_id)
         partition = self._partition[event_id]
         while True:

@@ -173,7 +173,7 @@ def main() -> None:
     """Print everything."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=60_000)
-    parser.add_argument("--repetitions", type=int, default=7)
+    parser.add_argument("--repetitions", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=10.0, help="length of each punctuality run")
     arguments = parser.parse_args()
     kafka = Endpoints().require("kafka")
