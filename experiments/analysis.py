@@ -519,7 +519,9 @@ def _common(reasons: Sequence[str]) -> str:
 
 
 def _cpu_saturation(directory: RunDirectory, start_ns: int, end_ns: int) -> float | None:
-    """Share of the run's seconds in which all cores together were more than 90 % busy; None where nobody looked."""
+    """Share of the run's seconds in which all cores together were more than 90 % busy, without the time of processes
+    at a lower priority; None where nobody looked.
+    """
     file = directory.metrics_folder / "machine.parquet"
     if not file.exists():
         return None

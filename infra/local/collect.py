@@ -108,7 +108,11 @@ def copy_ledger(url: str, key: str, file: Path) -> int:
 
 
 class MachineSampler:
-    """Busy share of all cores together, once a second, for the manifest's CPU saturation."""
+    """Busy share of all cores together, once a second, for the manifest's CPU saturation.
+
+    Time of processes at a lower priority (Spark's, and whatever else on the machine was started with ``nice``) is kept
+    apart: they give way to the run.
+    """
 
     def __init__(self) -> None:
         self._rows: list[dict[str, Any]] = []
@@ -117,15 +121,17 @@ class MachineSampler:
 
     def start(self) -> None:
         """Begin."""
-        psutil.cpu_percent()
+        psutil.cpu_times_percent()
         self._thread.start()
 
     def _sample(self) -> None:
         while not self._stop.wait(1.0):
+            share = psutil.cpu_times_percent()
             self._rows.append(
                 {
                     "at_ns": time.time_ns(),
-                    "cpu_busy_share": psutil.cpu_percent() / 100,
+                    "cpu_busy_share": max(0.0, 100 - share.idle - share.iowait - share.nice) / 100,
+                    "cpu_niced_share": share.nice / 100,
                     "memory_available_bytes": psutil.virtual_memory().available,
                 }
             )
@@ -137,8 +143,7 @@ class MachineSampler:
             self._thread.join()
 
     def write(self, file: Path) -> None:
-        """One row a second: at_ns, cpu_busy_share (0…1), memory_available_bytes."""
-        schema = pa.schema(
-            [("at_ns", pa.int64()), ("cpu_busy_share", pa.float64()), ("memory_available_bytes", pa.int64())]
-        )
+        """One row a second: at_ns, cpu_busy_share and cpu_niced_share (0…1), memory_available_bytes."""
+        shares = [(name, pa.float64()) for name in ("cpu_busy_share", "cpu_niced_share")]
+        schema = pa.schema([("at_ns", pa.int64()), *shares, ("memory_available_bytes", pa.int64())])
         pq.write_table(pa.Table.from_pylist(self._rows, schema=schema), file)

@@ -83,6 +83,7 @@ class Kafka:
         options = (
             f"-Xmx{self._heap_mib}m",
             "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",  # a run of minutes would pay for the second compiler, not gain from it
             "-XX:-UsePerfData",  # or else the JVM writes to /tmp
             f"-Djava.io.tmpdir={temporary}",
             "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
