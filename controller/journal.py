@@ -10,10 +10,21 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from penstock.contracts import Accepted, Decision, FleetObservation, ReplicaEvent, StreamObservation
+from penstock.contracts import (
+    Accepted,
+    Decision,
+    FleetObservation,
+    FunctionObservation,
+    NetworkObservation,
+    QueueObservation,
+    ReplicaEvent,
+    StreamObservation,
+)
 from penstock.rundir import JsonLines, RunDirectory, read_lines
 
-AnyObservation: TypeAlias = FleetObservation | StreamObservation
+AnyObservation: TypeAlias = (
+    FleetObservation | StreamObservation | QueueObservation | FunctionObservation | NetworkObservation
+)
 """Every kind that a journal can hold, told apart by the field ``kind``; a new kind of fleet is added here."""
 
 

@@ -53,6 +53,10 @@ class FleetObservation(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     last_scale_s: float | None = None
     unknown: Mapping[str, str] = msgspec.field(default_factory=dict)
 
+    def parts(self) -> tuple["FleetObservation", ...]:
+        """The fleets that one number each scales. A scaler of a single fleet is asked about every one of them."""
+        return (self,)
+
 
 Groups = tuple[tuple[int, ...], ...]
 """Partitions by consumer: what a packing returns and a plan carries."""
@@ -87,6 +91,96 @@ class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream
     plan_epoch: int = 0
     assigned: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     last_rebalance_s: float | None = None
+
+
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue with the servers behind it. ``arrived``, ``completed`` and ``rejected`` are cumulative; ``arrived`` is
+    what was offered to it, rejected ones included. ``capacity`` is K, events in the system (reading Q1), None for no
+    bound. ``servers``: containers that work on it.
+    """
+
+    queue: str
+    arrived: int | None = None
+    completed: int | None = None
+    rejected: int | None = None
+    depth: int | None = None
+    in_flight: int | None = None
+    servers: int | None = None
+    capacity: int | None = None
+    service_rate_per_s: float | None = None
+    draining: bool = False
+
+
+class QueueObservation(FleetObservation, frozen=True, kw_only=True, tag="queue"):
+    """A main queue that feeds a bank of sub-queues, each with a function of its own; the fleet's replicas are the
+    sub-queues. ``queues`` in order of creation, ``pool`` the spare ones in the order in which they will be taken,
+    ``routing`` the share of arrivals that each queue gets now. ``arrived`` and ``rejected`` count at the main queue.
+    """
+
+    queues: tuple[QueueStatus, ...] = ()
+    pool: tuple[str, ...] = ()
+    routing: Mapping[str, float] = msgspec.field(default_factory=dict)
+    rejected: int | None = None
+
+
+class FunctionStatus(FleetObservation, frozen=True, kw_only=True, tag="function-fleet"):
+    """One function of a pipeline, one request per replica at a time. ``backlog`` are the requests that wait for it.
+
+    ``busy_s`` is the cumulative processing time of its completed requests. ``laxity_s``: time to deadline minus the
+    estimate of what is left, one sample for each request that was taken up since the last observation or still waits
+    at its end (AMESoS 3.5). ``concurrency`` is the limit of the connection pool.
+    """
+
+    busy_s: float | None = None
+    laxity_s: tuple[float, ...] = ()
+    concurrency: int | None = None
+
+
+class FunctionObservation(FleetObservation, frozen=True, kw_only=True, tag="function"):
+    """A pipeline of functions with a deadline. ``functions`` in topological order; ``arrived`` counts at the first.
+
+    ``finished`` and ``missed`` are cumulative: requests that left the pipeline, and those of them after their deadline.
+    """
+
+    pipeline: str = ""
+    deadline_s: float | None = None
+    functions: tuple[FunctionStatus, ...] = ()
+    finished: int | None = None
+    missed: int | None = None
+
+    def parts(self) -> tuple[FleetObservation, ...]:
+        """Its functions."""
+        return self.functions
+
+
+class TopicStatus(FleetObservation, frozen=True, kw_only=True, tag="topic-fleet"):
+    """One topic of a pub/sub network and its consumers. ``service_scv``: squared coefficient of variation of the
+    service time; service rate and scv are of tasks that finished within the monitor's window.
+    """
+
+    service_scv: float | None = None
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One job type: ``route`` names the topic of each step, repeats included (A, D, D)."""
+
+    job: str
+    route: tuple[str, ...]
+    arrived: int | None = None
+    arrival_rate_per_s: float | None = None
+    arrival_scv: float | None = None
+
+
+class NetworkObservation(FleetObservation, frozen=True, kw_only=True, tag="network"):
+    """An open network of topics. ``response_time_s`` is the mean over the jobs that finished within the window."""
+
+    topics: tuple[TopicStatus, ...] = ()
+    jobs: tuple[JobStatus, ...] = ()
+    response_time_s: float | None = None
+
+    def parts(self) -> tuple[FleetObservation, ...]:
+        """Its topics."""
+        return self.topics
 
 
 # --- decision --------------------------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from penstock.systems import StreamSystem, System
+
 Arrivals = Literal["burst", "uniform", "poisson"]
 ServiceLaw = Literal["deterministic", "exponential"]
 WorldName = Literal["sim", "local", "kubernetes"]
@@ -84,6 +86,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     join_timeout_s: float = 5.0
     replica_price_per_hour: float = 0.04
     worker: WorkerSpec = WorkerSpec()
+    system: System = StreamSystem()
     faults: tuple[Fault, ...] = ()
     workload: Mapping[str, Any] = msgspec.field(default_factory=dict)
     analytics: bool = True

@@ -1,0 +1,100 @@
+"""What a run's fleet consists of, by kind: the part of a run's description that differs from kind to kind.
+
+A Kafka consumer group is described by the run's partitions and its ``WorkerSpec``. The other kinds have a description of
+their own here; times are in seconds, rates per second (a paper's rates per minute are converted where they are read).
+"""
+
+from typing import Literal
+
+import msgspec
+
+ServiceLaw = Literal["deterministic", "exponential", "gamma", "pareto"]
+"""gamma and pareto take a squared coefficient of variation beside their mean."""
+
+
+class StreamSystem(msgspec.Struct, frozen=True, kw_only=True, tag="stream"):
+    """A consumer group on a partitioned topic: see ``RunSpec.partitions`` and ``RunSpec.worker``."""
+
+    start_up_s: float = 0.0
+    """Simulated worlds only: from requested to joined. A live replica takes what it takes."""
+    cooperative: bool = False
+    """Simulated worlds only: pause the partitions that move instead of all of them."""
+
+
+class QueueSystem(msgspec.Struct, frozen=True, kw_only=True, tag="queue"):
+    """A main queue and a bank of bounded sub-queues, each with a function whose containers the provider adds.
+
+    ``capacity`` is K of a sub-queue, events in the system (reading Q1); ``main_capacity`` bounds what waits in the main
+    queue. ``when_full``: the main queue holds what no sub-queue takes, or drops it. A function starts with one container
+    ``first_container_s`` after its creation and gets ``ramp_step`` more every ``ramp_s``, up to ``max_containers``.
+    ``provision_s``: to create a queue with its function (PPT). The pool starts with ``pool_initial`` of them.
+    """
+
+    service_rate_per_s: float
+    service_law: ServiceLaw = "exponential"
+    capacity: int | None = 50
+    main_capacity: int | None = None
+    when_full: Literal["hold", "drop"] = "hold"
+    max_containers: int = 10
+    first_container_s: float = 0.0
+    ramp_s: float = 1.0
+    ramp_step: int = 1
+    provision_s: float = 0.0
+    pool_initial: int = 2
+    forward_interval_s: float = 1.0
+
+
+class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One function: its service time (a floor, live), and the functions whose results it waits for (none: the first)."""
+
+    name: str
+    service_time_s: float
+    service_law: ServiceLaw = "deterministic"
+    service_scv: float = 1.0
+    after: tuple[str, ...] = ()
+
+
+class FunctionSystem(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
+    """A pipeline of functions with branches and merges. One request a replica at a time. ``when_busy``: the gateway
+    queues, or answers 429 and the pipeline manager keeps the request. ``max_replicas_total`` caps all functions together.
+    """
+
+    functions: tuple[FunctionSpec, ...]
+    deadline_s: float
+    cold_start_s: float = 1.0
+    when_busy: Literal["queue", "reject"] = "queue"
+    max_replicas_total: int | None = None
+
+
+class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic's task: service rate per consumer and squared coefficient of variation of the service time."""
+
+    topic: str
+    service_rate_per_s: float
+    service_scv: float = 1.0
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One job type: its route (repeats included), arrival rate and scv of its interarrival times. ``phases`` changes the
+    rate: (from second, rate per s) in order.
+    """
+
+    job: str
+    route: tuple[str, ...]
+    arrival_rate_per_s: float
+    arrival_scv: float = 1.0
+    phases: tuple[tuple[float, float], ...] = ()
+
+
+class NetworkSystem(msgspec.Struct, frozen=True, kw_only=True, tag="network"):
+    """An open pub/sub network with gamma-distributed times of the given two moments. In the schedule of such a run the
+    column ``partition`` is the index of the job type.
+    """
+
+    topics: tuple[TopicSpec, ...]
+    jobs: tuple[JobSpec, ...]
+    start_up_s: float = 0.0
+    window_s: float = 600.0
+
+
+System = StreamSystem | QueueSystem | FunctionSystem | NetworkSystem
