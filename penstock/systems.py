@@ -1,7 +1,8 @@
 """What a run's fleet consists of, by kind: the part of a run's description that differs from kind to kind.
 
-A Kafka consumer group is described by the run's partitions and its ``WorkerSpec``. The other kinds have a description of
-their own here; times are in seconds, rates per second (a paper's rates per minute are converted where they are read).
+A Kafka consumer group is described by the run's partitions and its ``WorkerSpec``. The other kinds have a description
+of their own here; times are in seconds, rates per second (a paper's rates per minute are converted where they are
+read).
 """
 
 from typing import Literal
@@ -25,9 +26,10 @@ class QueueSystem(msgspec.Struct, frozen=True, kw_only=True, tag="queue"):
     """A main queue and a bank of bounded sub-queues, each with a function whose containers the provider adds.
 
     ``capacity`` is K of a sub-queue, events in the system (reading Q1); ``main_capacity`` bounds what waits in the main
-    queue. ``when_full``: the main queue holds what no sub-queue takes, or drops it. A function starts with one container
-    ``first_container_s`` after its creation and gets ``ramp_step`` more every ``ramp_s``, up to ``max_containers``.
-    ``provision_s``: to create a queue with its function (PPT). The pool starts with ``pool_initial`` of them.
+    queue. ``when_full``: the main queue holds what no sub-queue takes, or drops it. A function starts with one
+    container ``first_container_s`` after its creation and gets ``ramp_step`` more every ``ramp_s``, up to
+    ``max_containers``. ``provision_s``: to create a queue with its function (PPT). The pool starts with
+    ``pool_initial`` of them.
     """
 
     service_rate_per_s: float
@@ -45,7 +47,7 @@ class QueueSystem(msgspec.Struct, frozen=True, kw_only=True, tag="queue"):
 
 
 class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One function: its service time (a floor, live), and the functions whose results it waits for (none: the first)."""
+    """One function: its service time (a floor, live), and the functions whose results it waits for."""
 
     name: str
     service_time_s: float
@@ -56,7 +58,8 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 class FunctionSystem(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
     """A pipeline of functions with branches and merges. One request a replica at a time. ``when_busy``: the gateway
-    queues, or answers 429 and the pipeline manager keeps the request. ``max_replicas_total`` caps all functions together.
+    queues, or answers 429 and the pipeline manager keeps the request. ``max_replicas_total`` caps all functions
+    together.
     """
 
     functions: tuple[FunctionSpec, ...]
@@ -75,8 +78,8 @@ class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One job type: its route (repeats included), arrival rate and scv of its interarrival times. ``phases`` changes the
-    rate: (from second, rate per s) in order.
+    """One job type: its route (repeats included), arrival rate and scv of its interarrival times. ``phases`` changes
+    the rate: (from second, rate per s) in order.
     """
 
     job: str
