@@ -40,16 +40,17 @@ class _Item:
 
 class Outbox:
     """Publishes to ``topic`` with acks of all replicas. The client library retries for as long as the broker is away;
-    what it gives up all the same is handed to it again, so that nothing is lost.
+    what it gives up all the same is handed to it again, so that nothing is lost. ``linger_ms``: how long a result may
+    wait for others to share a request with.
     """
 
-    def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, client_id: str, linger_ms: float = 0) -> None:
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "client.id": client_id,
                 "acks": "all",
-                "linger.ms": 0,
+                "linger.ms": linger_ms,
                 "message.timeout.ms": 0,
                 "reconnect.backoff.max.ms": 1000,
                 "socket.keepalive.enable": True,

@@ -42,6 +42,7 @@ ANNOUNCE_S = 0.01
 SETTLE_S = 2.0
 FIRST_COMMIT_S = 0.5
 BACKOFF_S = (0.05, 1.0)
+LINGER_MS = 5
 
 
 class StoppedError(Exception):
@@ -63,7 +64,9 @@ class Worker:
         self.meters = Meters(spec.fleet, name)
         self._examiner = Examiner(signing_key=endpoints.signing_key_bytes(), run=spec.run, worker=name)
         self._ledger = Ledger(endpoints.require("redis"), spec.ledger_key)
-        self._outbox = Outbox(endpoints.require("kafka"), spec.results_topic, name)
+        # Under a floor results come one by one, and a request each would cost broker and worker more than the payment.
+        linger_ms = LINGER_MS if spec.worker.service_time_s else 0
+        self._outbox = Outbox(endpoints.require("kafka"), spec.results_topic, name, linger_ms)
         self._pacer = Pacer(spec.worker.service_time_s, spec.worker.service_law, seed=spec.seed, replica=name)
         self._assignor = PlanAssignor(
             endpoints.controller, spec.group, name, on_fallback=lambda _: self.meters.fell_back_to_range()
@@ -78,6 +81,8 @@ class Worker:
         self._bootstrap = endpoints.require("kafka")
         self._consumer: Any = None
         self._commit: tuple[Any, Offsets] | None = None
+        self._commit_interval_ns = round(spec.worker.commit_interval_s * 1e9)
+        self._committed_ns = 0
         self._joined = False
         self._announcing = threading.Thread()
         self._told_first_event = False
@@ -120,7 +125,7 @@ class Worker:
         most = self.spec.worker.commit_every
         if self._outbox.unsettled and (records := self._consumer.take(most, 0)):
             return list(records)
-        self._settle(time.monotonic_ns() + round(SETTLE_S * 1e9))
+        self._settle(time.monotonic_ns() + round(SETTLE_S * 1e9), at_once=True)
         if not self._joined and not self._announcing.is_alive():
             self._announcing = threading.Thread(target=self._announce, name="announcer", daemon=True)
             self._announcing.start()
@@ -218,9 +223,10 @@ class Worker:
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
-    def _settle(self, until_ns: int) -> None:
-        """Take in delivery reports until the deadline and send a commit of what is out. One commit at a time: a
-        connection takes a few requests only, fetches and heartbeats among them.
+    def _settle(self, until_ns: int, *, at_once: bool = False) -> None:
+        """Take in delivery reports until the deadline and send a commit of what is out, unless the last one was just
+        now (``at_once``: also then). One commit at a time: a connection takes a few requests only, fetches and
+        heartbeats among them.
         """
         self._outbox.collect(until_ns)
         if self._commit is not None:
@@ -231,7 +237,11 @@ class Worker:
             if future.failed():
                 log.warning("commit: %s", future.exception)
                 self._outbox.restore(offsets)
+        now_ns = time.monotonic_ns()
+        if not at_once and now_ns - self._committed_ns < self._commit_interval_ns:
+            return
         if offsets := self._outbox.committable():
+            self._committed_ns = now_ns
             future = self._consumer.commit_soon(offsets)
             if future is None:
                 self._outbox.restore(offsets)

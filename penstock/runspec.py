@@ -43,12 +43,14 @@ class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
     (0: real work only). ``commit_every`` is the number of events per ledger, result and commit round trip.
     ``directed_rebalance``: every member is told of a new plan at once; otherwise only the leader rejoins and the others
     learn of it with their next heartbeat, as the paper's did. ``rebalance_pause_s`` stops every consumer for that long
-    after each rebalance (the paper's t_r experiments).
+    after each rebalance (the paper's t_r experiments). ``commit_interval_s``: the least time between two commits while
+    events keep coming; the committed offset, and with it the lag that is seen, is that much behind at most.
     """
 
     service_time_s: float = 0.005
     service_law: ServiceLaw = "deterministic"
     commit_every: int = 1
+    commit_interval_s: float = 0.02
     heartbeat_s: float = 0.5
     session_timeout_s: float = 3.0
     directed_rebalance: bool = True
