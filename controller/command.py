@@ -1,4 +1,4 @@
-"""Sub-commands of ``penstock`` that this room brings: ``scalers`` and ``explain``."""
+"""Sub-commands of ``penstock`` that this room brings: ``scalers``, ``explain`` and ``formula``."""
 
 import dataclasses
 import math
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from controller.formula_command import register_formulas
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(epilog="Example: penstock scalers --json")(scalers)
     app.command(epilog="Example: penstock explain runs/20260101T120000Z-binpack-binpack-tail --at 57")(explain)
+    register_formulas(app)
 
 
 def scalers(

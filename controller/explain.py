@@ -36,8 +36,10 @@ def explain(scaler_name: str, decision: Decision) -> str:
     lines = []
     for fleet, terms in decision.why.items() or [("fleet", {})]:
         target = decision.targets.get(fleet)
+        action = terms.get("action")  # of this fleet, where a decision is about several
+        said = ACTIONS.get(action, headline) if isinstance(action, str) else headline
         aim = f" to {_replicas(target)}" if target is not None and decision.action in ("up", "down") else ""
-        lines.append(f"{scaler_name} on {fleet}: {headline}{aim}")
+        lines.append(f"{scaler_name} on {fleet}: {said}{aim}")
         lines += [f"  {line}".rstrip() for line in _body(terms)]
     if decision.assignment is not None:
         lines.append(f"  assignment: {_groups(decision.assignment)}")

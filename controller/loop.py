@@ -208,7 +208,8 @@ class Loop:
         except Exception as error:
             errors["actuator"] = _one_line(error)
             return None
-        changed = accepted.targets.get(self.fleet, observation.replicas.current) != observation.replicas.current
+        current = {part.fleet: part.replicas.current for part in (observation, *observation.parts())}
+        changed = any(current.get(fleet, target) != target for fleet, target in accepted.targets.items())
         if decision.action in ("up", "down") and changed:
             self._last_scale_s = observation.time_s
         return accepted

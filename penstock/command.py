@@ -1,5 +1,6 @@
 """The ``penstock`` command. Rooms add their sub-commands as entry points in the group ``penstock.commands``."""
 
+import signal
 import sys
 from importlib.metadata import entry_points
 from typing import Annotated
@@ -44,8 +45,15 @@ def build() -> typer.Typer:
     return app
 
 
+def _terminated(*_: object) -> None:
+    sys.exit(143)
+
+
 def main() -> None:
-    """Entry point: bad input ends in one clear line and exit code 2, Ctrl-C in exit code 130."""
+    """Entry point: bad input ends in one clear line and exit code 2, Ctrl-C in exit code 130, SIGTERM in 143; what was
+    started is stopped either way.
+    """
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         build()(standalone_mode=True)
     except PenstockError as error:

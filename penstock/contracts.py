@@ -127,8 +127,9 @@ class FunctionStatus(FleetObservation, frozen=True, kw_only=True, tag="function-
     """One function of a pipeline, one request per replica at a time. ``backlog`` are the requests that wait for it.
 
     ``busy_s`` is the cumulative processing time of its completed requests. ``laxity_s``: time to deadline minus the
-    estimate of what is left, one sample for each request that was taken up since the last observation or still waits
-    at its end (AMESoS 3.5). ``concurrency`` is the limit of the connection pool.
+    estimate of what is left, one sample for each request that was taken up within the monitor's last epoch or waits now
+    (AMESoS 3.5). The epoch is the monitor's own, so that no other scaler's ticks take samples away. ``concurrency`` is
+    the limit of the connection pool.
     """
 
     busy_s: float | None = None

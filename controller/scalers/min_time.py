@@ -1,0 +1,63 @@
+"""MinTime: the least work in progress that a number of additional consumers can buy.
+
+Nguyen and Nahrstedt, "Elastic pub/sub", Algorithm 1; readings P2, P3, P7 to P9.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from controller.queueing.network import Network, measure
+from controller.scalers.allocation import Consumers, min_time, most_useful_topic, one_more, overloaded_topics
+from controller.scalers.network_scaler import (
+    Allocated,
+    NetworkParameters,
+    NetworkScaler,
+    NetworkState,
+    network_per_minute,
+    terms,
+)
+from penstock.contracts import NetworkObservation, Term
+
+
+@dataclass(frozen=True)
+class MinTimeParameters(NetworkParameters):
+    """``budget`` M: consumers beyond one per topic."""
+
+    budget: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.budget < 0:
+            raise ValueError(f"budget={self.budget}: expected at least 0")
+
+
+class MinTime(NetworkScaler[MinTimeParameters]):
+    """Algorithm 1 from one consumer each on, whenever it is time to reschedule."""
+
+    name: ClassVar[str] = "min-time"
+    paper: ClassVar[str] = "Nguyen, Nahrstedt, Elastic pub/sub, Algorithm 1"
+    Parameters: ClassVar[type[MinTimeParameters]] = MinTimeParameters
+
+    def reschedule(self, observation: NetworkObservation, state: NetworkState) -> Allocated:
+        """Spend the whole budget."""
+        p = self.parameters
+        network = network_per_minute(observation, state, p)
+        path = min_time(network, p.budget)
+        return self._allocated(network, path[-1], [list(m) for m in path])
+
+    def step(self, observation: NetworkObservation, state: NetworkState, now: Consumers) -> Allocated:
+        """One more consumer while the budget lasts."""
+        p = self.parameters
+        network = network_per_minute(observation, state, p)
+        if sum(now) - len(now) >= p.budget:
+            return self._allocated(network, now, [list(now)])
+        m = one_more(now, most_useful_topic(network, now))
+        return self._allocated(network, m, [list(now), list(m)])
+
+    def _allocated(self, network: Network, m: Consumers, path: list[list[int]]) -> Allocated:
+        measured = measure(network, m)
+        why: dict[str, Term] = {"M": self.parameters.budget, "path": path, **terms(network, measured)}
+        overloaded = overloaded_topics(network, measured)
+        if overloaded:
+            why["infeasible"] = f"{self.parameters.budget} more consumers leave {', '.join(overloaded)} overloaded"
+        return Allocated(m, why)

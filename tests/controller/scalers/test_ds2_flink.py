@@ -1,0 +1,207 @@
+"""DS2's one step to the rate of the source, and the capacities, windows and delays of Flink's autoscaler."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from controller.scalers.ds2 import Ds2, instances
+from controller.scalers.flink import Flink, FlinkParameters, capacities, capacity, parallelism
+from penstock.contracts import (
+    FleetObservation,
+    FunctionObservation,
+    FunctionStatus,
+    JobStatus,
+    NetworkObservation,
+    ReplicaCounts,
+    TopicStatus,
+)
+from penstock.errors import PenstockError
+from tests.controller.scalers.one_fleet import FLEET, Fleet, make
+
+
+@pytest.mark.parametrize(
+    ("rate", "true_rate", "headroom", "expected"),
+    [(100.0, 20.0, 0.0, 5), (100.1, 20.0, 0.0, 6), (100.0, 20.0, 0.1, 6), (0.0, 20.0, 0.5, 0), (3.0, 200.0, 0.0, 1)],
+)
+def test_instances_are_the_input_with_headroom_over_the_true_rate(
+    rate: float, true_rate: float, headroom: float, expected: int
+) -> None:
+    assert instances(rate, true_rate, headroom) == expected
+
+
+def pipeline(time_s: float, arrived: int | None, *functions: tuple[int, int, float]) -> FunctionObservation:
+    """A pipeline; of each function (replicas, completed, busy seconds)."""
+    return FunctionObservation(
+        time_s=time_s,
+        fleet="pipeline",
+        replicas=ReplicaCounts(),
+        arrived=arrived,
+        unknown={} if arrived is not None else {"arrived": "gateway away"},
+        functions=tuple(
+            FunctionStatus(
+                time_s=time_s,
+                fleet=f"f{number}",
+                replicas=ReplicaCounts(joined=replicas),
+                arrived=completed,
+                completed=completed,
+                backlog=0,
+                busy_s=busy,
+            )
+            for number, (replicas, completed, busy) in enumerate(functions)
+        ),
+    )
+
+
+def test_every_function_is_scaled_for_the_source_although_a_bottleneck_hides_its_load() -> None:
+    scaler = make(Ds2)
+    _, state = scaler.decide(pipeline(0.0, 0, (1, 0, 0.0), (1, 0, 0.0)), scaler.start(1))
+    # 60 s: 30/s come; the first gets 10/s done and is busy all the time; the second sees those 10/s, half a second
+    # each, of which it manages two per second of work.
+    decision, _ = scaler.decide(pipeline(60.0, 1800, (1, 600, 60.0), (1, 600, 300.0)), state)
+    assert decision.targets == {"f0": 3, "f1": 15}
+    assert decision.why["f1"]["true_rate_from"] == "events by busy time"
+
+
+def test_a_topic_gets_the_rates_of_all_jobs_as_often_as_their_routes_visit_it() -> None:
+    def network(time_s: float, a: int) -> NetworkObservation:
+        return NetworkObservation(
+            time_s=time_s,
+            fleet="network",
+            replicas=ReplicaCounts(),
+            topics=tuple(
+                TopicStatus(
+                    time_s=time_s, fleet=topic, replicas=ReplicaCounts(joined=1), backlog=0, service_rate_per_s=4.0
+                )
+                for topic in ("A", "D")
+            ),
+            jobs=(
+                JobStatus(job="1", route=("A", "D", "D"), arrived=a),
+                JobStatus(job="2", route=("D",), arrival_rate_per_s=1.5),
+            ),
+        )
+
+    scaler = make(Ds2)
+    _, state = scaler.decide(network(0.0, 0), scaler.start(1))
+    decision, _ = scaler.decide(network(60.0, 360), state)  # 6/s of job 1
+    assert decision.targets == {"A": 2, "D": 4}  # ⌈6 / 4⌉ and ⌈(2·6 + 1.5) / 4⌉
+    assert decision.why["D"]["input_rate_per_s"] == 13.5
+
+
+def test_the_true_rate_may_be_measured_or_given_but_not_missing() -> None:
+    given_, missing = Fleet(make(Ds2, service_rate_per_s=25)), Fleet(make(Ds2))
+    for fleet in (given_, missing):
+        assert fleet.tick(0.0, arrived=0, completed=0).action == "hold"
+    assert given_.tick(60.0, arrived=6000, completed=0).targets == {FLEET: 4}
+    decision = missing.tick(60.0, arrived=6000, completed=0)
+    assert decision.action == "hold"
+    assert "true rate is unknown" in str(decision.why[FLEET]["reason"])
+    assert missing.tick(120.0, arrived=12000, completed=0, service_rate_per_s=50.0).targets == {FLEET: 2}
+
+
+def test_unknown_arrivals_hold_the_whole_pipeline() -> None:
+    for kind, parameters in ((Ds2, {}), (Flink, {"stabilisation_s": 0})):
+        scaler = make(kind, service_rate_per_s=10, **parameters)
+        decision, _ = scaler.decide(pipeline(0.0, None, (1, 0, 0.0), (2, 0, 0.0)), scaler.start(1))
+        assert decision.action == "hold"
+        assert all("gateway away" in str(terms["reason"]) for terms in decision.why.values())
+
+
+def test_capacity_is_for_the_lag_the_restart_and_the_input_at_the_utilisation() -> None:
+    p = FlinkParameters()
+    # 3600 / 1800 + 70 · 300 / 1800 + 70 / 0.7
+    assert capacity(3600, 70.0, 0.7, p, with_restart=True) == pytest.approx(2 + 11 + 2 / 3 + 100)
+    assert capacity(3600, 70.0, 1.0, p, with_restart=False) == 72.0
+    assert capacity(0, 70.0, 0.0, p, with_restart=True) == float("inf")
+    assert capacity(0, 70.0, 1.7, p, with_restart=False) == 70.0
+
+
+@pytest.mark.parametrize(("now", "outside"), [(99.0, True), (100.0, False), (266.0, False), (267.0, True)])
+def test_the_boundary_is_a_utilisation_of_40_to_100_percent(now: float, outside: bool) -> None:
+    # For 100/s: 100 / 1.0 without a restart, and 100 · 300 / 1800 + 100 / 0.4 = 266.7 with one.
+    assert capacities(now, 0.0, 100.0, FlinkParameters()).outside is outside
+
+
+@pytest.mark.parametrize(("now", "wanted"), [(99.0, 17), (160.0, 10), (267.0, 6)])
+def test_replicas_are_scaled_by_target_over_present_capacity(now: float, wanted: int) -> None:
+    p = FlinkParameters()  # 100 · 300 / 1800 + 100 / 0.7 = 159.52
+    assert parallelism(10, capacities(now, 0.0, 100.0, p), p) == wanted
+
+
+def test_one_step_takes_60_percent_away_at_most() -> None:
+    p = FlinkParameters()
+    assert parallelism(10, capacities(10_000.0, 0.0, 1.0, p), p) == 4
+    assert parallelism(2, capacities(10_000.0, 0.0, 1.0, p), p) == 1
+    assert parallelism(10, capacities(1.0, 0.0, 1000.0, p), p) == 200
+
+
+def play(fleet: Fleet, since_s: int, until_s: int, rate_per_s: int, backlog: int = 0) -> dict[int, int]:
+    """Ticks of a minute at a constant rate; replicas by time."""
+    sizes = {}
+    for time_s in range(since_s, until_s, 60):
+        fleet.tick(float(time_s), arrived=rate_per_s * time_s, completed=rate_per_s * time_s, backlog=backlog)
+        sizes[time_s] = fleet.replicas
+    return sizes
+
+
+def test_nothing_happens_before_stabilisation_and_a_full_window_and_again_after_each_change() -> None:
+    fleet = Fleet(make(Flink, service_rate_per_s=10))
+    sizes = play(fleet, 0, 3600, 35)
+    # 5 + 15 minutes; then 35 · 300 / 1800 + 35 / 0.7 = 55.83 → 6 replicas. They are enough ever after.
+    assert {time_s for time_s, size in sizes.items() if size == 1} == set(range(0, 1200, 60))
+    assert set(sizes.values()) == {1, 6}
+    held = fleet.scaler.decide(fleet_of(7, 3600.0), fleet.state)[0]
+    assert "stabilisation interval" in str(held.why[FLEET]["reason"])
+
+
+def fleet_of(replicas: int, time_s: float) -> FleetObservation:
+    return FleetObservation(
+        time_s=time_s, fleet=FLEET, replicas=ReplicaCounts(joined=replicas), arrived=0, completed=0, backlog=0
+    )
+
+
+def test_lag_that_must_be_caught_up_makes_the_fleet_larger() -> None:
+    fleet = Fleet(make(Flink, service_rate_per_s=10))
+    assert play(fleet, 0, 1260, 35, backlog=18_000)[1200] == 7  # 10 + 55.83
+
+
+def test_a_scale_in_waits_an_hour_and_takes_the_largest_recommendation_of_it() -> None:
+    fleet = Fleet(make(Flink, service_rate_per_s=10), 20)
+    sizes = play(fleet, 0, 4860, 20)
+    # From 1200 s on 8 are recommended (60 % off at once); an hour later that is done.
+    assert {time_s for time_s, size in sizes.items() if size == 20} == set(range(0, 4800, 60))
+    assert sizes[4800] == 8
+
+
+def test_within_the_boundary_nothing_changes() -> None:
+    # Capacity 60 for 35/s: between 35 and 35 · 300 / 1800 + 35 / 0.4 = 93.3.
+    fleet = Fleet(make(Flink, service_rate_per_s=10), 6)
+    assert set(play(fleet, 0, 9000, 35).values()) == {6}
+
+
+@pytest.mark.parametrize("kind", [Ds2, Flink])
+def test_a_fleet_without_replicas_gets_the_minimum_at_least(kind: type[Any]) -> None:
+    parameters = {"stabilisation_s": 0, "metrics_window_s": 60} if kind is Flink else {}
+    fleet = Fleet(make(kind, service_rate_per_s=10, min_replicas=2, **parameters), 0)
+    fleet.tick(0.0, arrived=0, completed=0, backlog=0)
+    assert fleet.tick(60.0, arrived=60, completed=0, backlog=60).targets == {FLEET: 2}
+
+
+@hypothesis_settings(max_examples=60)
+@given(st.floats(0.1, 1000), st.floats(0.1, 500), st.floats(0, 2), st.integers(1, 40))
+def test_ds2_needs_one_step(rate: float, true_rate: float, headroom: float, replicas: int) -> None:
+    needed = instances(rate, true_rate, headroom)
+    assert needed * true_rate >= (1 + headroom) * rate - 1e-6
+    assert (needed - 1) * true_rate < (1 + headroom) * rate + 1e-6
+    p = FlinkParameters(max_scale_down=1.0, max_replicas=None)
+    once = parallelism(replicas, capacities(true_rate * replicas, 0.0, rate, p), p)
+    assert parallelism(once, capacities(true_rate * once, 0.0, rate, p), p) == once
+
+
+def test_impossible_parameters_are_told() -> None:
+    with pytest.raises(PenstockError, match="max_scale_down=2"):
+        make(Flink, max_scale_down=2)
+    with pytest.raises(PenstockError, match="headroom=-1"):
+        make(Ds2, headroom=-1)

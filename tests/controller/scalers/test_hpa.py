@@ -1,0 +1,170 @@
+"""The HPA: tolerance, stabilisation, scale-up limits and bounds; expected numbers are reckoned here by its rules."""
+
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from controller.scalers.hpa import Hpa, HpaHistory, HpaRules, recommend
+from penstock.contracts import FunctionStatus, ReplicaCounts
+from penstock.errors import PenstockError
+from tests.controller.scalers.one_fleet import FLEET, Fleet, make, seen
+
+
+def replicas_for(backlog: int, replicas: int, **parameters: Any) -> int:
+    """Where a fleet stands after one sync with nothing remembered."""
+    fleet = Fleet(make(Hpa, stabilisation_s=0, **parameters), replicas)
+    fleet.tick(0.0, backlog=backlog)
+    return fleet.replicas
+
+
+@pytest.mark.parametrize(
+    ("backlog", "expected"),
+    [
+        (100, 10),
+        (110, 10),  # ratio 1.1: the last one within the tolerance
+        (111, 12),  # ⌈11.1⌉
+        (90, 10),
+        (89, 9),  # ⌈8.9⌉
+        (101, 10),  # ⌈10.1⌉ would be 11
+        (0, 1),
+    ],
+)
+def test_a_ratio_within_a_tenth_of_one_changes_nothing(backlog: int, expected: int) -> None:
+    assert replicas_for(backlog, 10) == expected
+
+
+def test_without_tolerance_any_excess_counts() -> None:
+    assert replicas_for(101, 10, tolerance=0) == 11
+
+
+def test_one_sync_doubles_or_adds_four_whichever_is_more() -> None:
+    fleet = Fleet(make(Hpa))
+    sizes = []
+    for sync in range(5):
+        fleet.tick(15.0 * sync, backlog=10_000)
+        sizes.append(fleet.replicas)
+    assert sizes == [5, 10, 20, 40, 80]
+
+
+def test_a_scale_in_waits_for_the_highest_recommendation_of_300_seconds() -> None:
+    fleet = Fleet(make(Hpa), 10)
+    backlog = {0: 100, 15: 100, 30: 80}
+    sizes = {}
+    for time_s in range(0, 376, 15):
+        fleet.tick(float(time_s), backlog=backlog.get(time_s, 50))
+        sizes[time_s] = fleet.replicas
+    # 10 was recommended until 15 s, 8 at 30 s, 5 from then on.
+    assert {time_s for time_s, size in sizes.items() if size == 10} == set(range(0, 301, 15))
+    assert sizes[315] == 8
+    assert sizes[330] == 5
+
+
+def test_a_new_hpa_shrinks_nothing_in_its_first_300_seconds() -> None:
+    fleet = Fleet(make(Hpa), 7)
+    sizes = [fleet.tick(15.0 * sync, backlog=0).targets.get(FLEET) for sync in range(21)]
+    assert sizes == [None] * 20 + [1]
+
+
+def test_the_stabilisation_never_delays_a_scale_up() -> None:
+    fleet = Fleet(make(Hpa), 4)
+    fleet.tick(0.0, backlog=10)
+    assert fleet.tick(15.0, backlog=60).targets == {FLEET: 6}
+
+
+def test_replicas_outside_the_bounds_are_brought_back_whatever_the_metric() -> None:
+    assert replicas_for(10_000, 9, max_replicas=4) == 4
+    assert replicas_for(0, 1, min_replicas=3) == 3
+    assert replicas_for(0, 0) == 1
+
+
+def test_only_ready_replicas_count_in_the_ratio_unless_all_that_exist_are_to() -> None:
+    # 10 exist, 5 are ready, 52 wait: 1.04 per ready one is within the tolerance, 0.52 per existing one is not.
+    by_ready, by_existing = (Fleet(make(Hpa, stabilisation_s=0, ratio_over=over), 10) for over in ("ready", "existing"))
+    assert by_ready.tick(0.0, starting=5, backlog=52).action == "none"
+    assert by_existing.tick(0.0, starting=5, backlog=52).targets == {FLEET: 6}
+
+
+def test_with_no_replica_ready_the_metric_alone_decides() -> None:
+    assert Fleet(make(Hpa), 2).tick(0.0, starting=2, backlog=35).targets == {FLEET: 4}
+    assert Fleet(make(Hpa, stabilisation_s=0), 2).tick(0.0, starting=2, backlog=0).action == "none"
+
+
+def test_a_rate_is_of_the_arrivals_since_the_last_sync() -> None:
+    fleet = Fleet(make(Hpa, metric="rate", target_rate_per_s=20))
+    assert fleet.tick(0.0, arrived=1000).action == "hold"
+    decision = fleet.tick(15.0, arrived=1000 + 15 * 63)  # 63/s at 20/s each
+    assert decision.targets == {FLEET: 4}
+    assert fleet.why(decision)["sum"] == 63.0
+
+
+def test_utilisation_is_busy_time_or_completions_over_the_service_rate() -> None:
+    fleet = Fleet(make(Hpa, metric="utilisation", target_per_replica=0.5, service_rate_per_s=10), 2)
+    assert fleet.tick(0.0, completed=0).action == "hold"
+    # 18/s of 10/s each: 1.8 replicas' work, of which each is to do half a replica's.
+    assert fleet.tick(15.0, completed=270).targets == {FLEET: 4}
+    scaler = make(Hpa, metric="utilisation", target_per_replica=0.5)
+    busy = [
+        FunctionStatus(time_s=t, fleet=FLEET, replicas=ReplicaCounts(joined=2), busy_s=value)
+        for t, value in ((0.0, 100.0), (15.0, 127.0))
+    ]
+    _, state = scaler.decide(busy[0], scaler.start(1))
+    assert scaler.decide(busy[1], state)[0].targets == {FLEET: 4}
+    unmeasured = Fleet(make(Hpa, metric="utilisation"))
+    unmeasured.tick(0.0, completed=0)
+    assert "set service_rate_per_s" in str(unmeasured.why(unmeasured.tick(15.0, completed=9))["reason"])
+
+
+@pytest.mark.parametrize("metric", ["backlog", "rate", "utilisation"])
+def test_a_metric_that_cannot_be_read_changes_nothing(metric: str) -> None:
+    scaler = make(Hpa, metric=metric, service_rate_per_s=10)
+    state = scaler.start(1)
+    for time_s in (0.0, 15.0):
+        unknown = dict.fromkeys(("backlog", "arrived", "completed"), "broker away")
+        decision, state = scaler.decide(seen(time_s, 3, unknown=unknown), state)
+        assert decision.action == "hold"
+        assert "broker away" in str(decision.why[FLEET]["reason"])
+
+
+@hypothesis_settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.floats(0, 5000), st.integers(0, 5)), min_size=1, max_size=40),
+    st.integers(1, 4),
+    st.integers(4, 50),
+    st.integers(1, 60),
+)
+def test_every_step_is_within_bounds_and_limits_and_above_what_was_recommended_last(
+    syncs: list[tuple[float, int]], least: int, most: int, replicas: int
+) -> None:
+    rules, history = HpaRules(10.0, least, most), HpaHistory()
+    wanted_by: list[tuple[float, int]] = []
+    for sync, (total, starting) in enumerate(syncs):
+        time_s = 15.0 * sync
+        counts = ReplicaCounts(started=min(starting, replicas), joined=max(0, replicas - starting))
+        after = recommend(total, time_s, counts, rules, history)
+        assert least <= after.replicas <= most
+        if least <= replicas <= most:
+            assert after.replicas <= max(2 * replicas, replicas + 4)
+            wanted_by.append((time_s, ceil(total / 10.0 - 1e-9)))
+            if after.replicas < replicas:
+                recent = [wanted for at_s, wanted in wanted_by if time_s - at_s < 300]
+                assert after.replicas >= min(max(recent), replicas)
+        replicas, history = after.replicas, after.history
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        ({"min_replicas": "0"}, "min_replicas=0: expected at least 1"),
+        ({"min_replicas": "5", "max_replicas": "4"}, "max_replicas=4: expected at least 5"),
+        ({"target_per_replica": "0"}, "target_per_replica=0: expected a number above 0"),
+        ({"metric": "cpu"}, "metric"),
+        ({"service_rate_per_s": "-1"}, "service_rate_per_s=-1"),
+    ],
+)
+def test_an_impossible_parameter_is_told(parameters: dict[str, str], said: str) -> None:
+    with pytest.raises(PenstockError, match=said):
+        make(Hpa, **parameters)
