@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from controller.journal import AnyObservation, TickRecord, read_replica_events, read_ticks
 from penstock.clock import NANOS_PER_SECOND
-from penstock.contracts import Decision, StreamObservation
+from penstock.contracts import Action, Decision, ReplicaEvent, StreamObservation
 from penstock.errors import PenstockError
 from penstock.measures import (
     PERCENTILES,
@@ -41,6 +41,7 @@ from penstock.plan import same_grouping
 from penstock.rundir import RunDirectory, Verdict
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
+from penstock.systems import QueueSystem
 
 MIN_ISSUED_SHARE = 0.999
 MAX_TICK_PHASE_ERROR_S = 0.020
@@ -55,6 +56,9 @@ SLOWEST_SHARE = 0.01
 Flags = npt.NDArray[np.bool_]
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+MOST_VALUES_SHOWN = 24
+"""A series that is longer is told by its length among a run's conditions."""
 
 RESULT_TIMES = ["intended_ns", "sent_ns", "started_ns", "finished_ns"]
 RESULT_COLUMNS = ["id", "run", "stage", "outcome", "terminal", "reason", *RESULT_TIMES]
@@ -137,14 +141,9 @@ def analyse(directory: RunDirectory, *, in_flight: int | None = None) -> Summary
     ``in_flight`` is how many events were still waiting when the run was given up; unless given, it is what an earlier
     ``summary.json`` says. Raises PenstockError that names what an incomplete directory lacks.
     """
-    directory.require(
-        directory.schedule_file,
-        directory.delivery_file,
-        directory.ledger_file,
-        directory.decisions_file,
-        directory.replicas_file,
-    )
     spec = directory.spec()
+    sent = () if spec.world == "sim" else (directory.delivery_file, directory.ledger_file)
+    directory.require(directory.schedule_file, *sent, directory.decisions_file, directory.replicas_file)
     if spec.start_ns <= 0:
         raise PenstockError(f"{directory.path}: the run never started (start_ns is 0 in run.json); run it again")
     events = _events(directory, spec, _noted_in_flight(directory) if in_flight is None else in_flight)
@@ -165,12 +164,20 @@ def summary_of(directory: RunDirectory) -> Summary:
         return analyse(directory)
 
 
+def paid_replicas(directory: RunDirectory, spec: RunSpec) -> list[ReplicaEvent]:
+    """Lives of what costs money: in a bank of queues the containers behind them, not the queues; else every replica."""
+    events = read_replica_events(directory)
+    if isinstance(spec.system, QueueSystem) and spec.system.scaled == "queues":
+        return [event for event in events if event.fleet != spec.fleet]
+    return list(events)
+
+
 def _measure(directory: RunDirectory, spec: RunSpec, events: "RunEvents", schedule: Schedule) -> Summary:
     done = events.completed
     balance = events.balance
     records = read_records(directory)
     end_ns = spec.start_ns + round(spec.duration_s * NANOS_PER_SECOND)
-    replica_time_s = replica_seconds(read_replica_events(directory), spec.start_ns, end_ns)
+    replica_time_s = replica_seconds(paid_replicas(directory, spec), spec.start_ns, end_ns)
     phase_p50_s, phase_p99_s, phase_error_p99_s = _tick_phases(records, spec)
     return Summary(
         run=spec.run,
@@ -226,6 +233,8 @@ def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict):
         for name in sorted(value):
             yield from _flat(f"{prefix}.{name}" if prefix else name, value[name])
+    elif isinstance(value, list) and len(value) > MOST_VALUES_SHOWN:
+        yield prefix, f"{len(value)} values"
     else:
         yield prefix, value
 
@@ -302,17 +311,17 @@ def _events(directory: RunDirectory, spec: RunSpec, in_flight: int) -> RunEvents
     scheduled = pq.read_metadata(directory.schedule_file).num_rows
     results = _read_results(directory)
     known = _known_results(results, spec, scheduled)
-    delivery = pq.read_table(directory.delivery_file, columns=["id", "intended_ns", "sent_ns", "acked_ns", "error"])
-    sent = delivery.filter(pc.is_valid(delivery["sent_ns"]))
+    outcomes = {
+        outcome: _ints(known.filter(pc.equal(known["outcome"], outcome))["id"])
+        for outcome in pc.unique(known["outcome"]).to_pylist()
+    }
+    sending = _sending(directory) if spec.world != "sim" else _nobody_sends(scheduled, outcomes)
     terminal = int(pc.sum(results["terminal"]).as_py() or 0)
     balance = conservation(
         scheduled=scheduled,
-        acknowledged=_acknowledged(delivery),
-        booked=_ints(pq.read_table(directory.ledger_file, columns=["id"])["id"]),
-        results={
-            outcome: _ints(known.filter(pc.equal(known["outcome"], outcome))["id"])
-            for outcome in pc.unique(known["outcome"]).to_pylist()
-        },
+        acknowledged=sending.acknowledged,
+        booked=sending.booked,
+        results=outcomes,
         result_rows=known.num_rows,
         foreign=terminal - known.num_rows,
         in_flight=in_flight,
@@ -321,10 +330,37 @@ def _events(directory: RunDirectory, spec: RunSpec, in_flight: int) -> RunEvents
         stage="+".join(sorted(pc.unique(known["stage"]).to_pylist())),
         completed=_completed(known),
         balance=balance,
-        issued=int(pc.count_distinct(sent["id"]).as_py()),
-        send_delay_s=(_ints(sent["sent_ns"]) - _ints(sent["intended_ns"])) / NANOS_PER_SECOND,
+        issued=sending.issued,
+        send_delay_s=sending.delay_s,
         unsuccessful_by_reason=_unsuccessful(results),
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sending:
+    """What sender and ledger say: ids, the number of ids that the sender tried, and its delays."""
+
+    acknowledged: Ints
+    booked: Ints
+    issued: int
+    delay_s: Floats
+
+
+def _sending(directory: RunDirectory) -> Sending:
+    delivery = pq.read_table(directory.delivery_file, columns=["id", "intended_ns", "sent_ns", "acked_ns", "error"])
+    sent = delivery.filter(pc.is_valid(delivery["sent_ns"]))
+    return Sending(
+        acknowledged=_acknowledged(delivery),
+        booked=_ints(pq.read_table(directory.ledger_file, columns=["id"])["id"]),
+        issued=int(pc.count_distinct(sent["id"]).as_py()),
+        delay_s=(_ints(sent["sent_ns"]) - _ints(sent["intended_ns"])) / NANOS_PER_SECOND,
+    )
+
+
+def _nobody_sends(scheduled: int, outcomes: Mapping[str, Ints]) -> Sending:
+    """In virtual time every event is there when it was intended, and a ledger has what completed."""
+    nothing = np.empty(0, dtype=np.int64)
+    return Sending(np.arange(scheduled), outcomes.get("completed", nothing), scheduled, nothing / NANOS_PER_SECOND)
 
 
 def read_completions(directory: RunDirectory) -> Completions:
@@ -435,12 +471,15 @@ def read_records(directory: RunDirectory) -> list[TickRecord]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One decision of the acting scaler that changed something: replicas before and after, and its tick."""
+    """One decision of the acting scaler that changed something: replicas before and after (of all its fleets together),
+    its tick, and (before, after) of each fleet that changed.
+    """
 
     record: TickRecord
     decision: Decision
     before: int
     after: int
+    changes: tuple[tuple[int, int], ...] = ()
 
 
 def steps(records: Iterable[TickRecord]) -> list[Step]:
@@ -454,11 +493,13 @@ def steps(records: Iterable[TickRecord]) -> list[Step]:
         decision = record.decisions.get(record.acting)
         if decision is None or record.accepted is None:
             continue
-        before = record.observation.replicas.current
-        after = record.accepted.targets.get(record.observation.fleet, before)
-        scaled = decision.action in ("up", "down") and after != before
+        targets = record.accepted.targets
+        current = {part.fleet: part.replicas.current for part in record.observation.parts()}
+        wanted = {fleet: targets.get(fleet, replicas) for fleet, replicas in current.items()}
+        changes = tuple((current[fleet], wanted[fleet]) for fleet in current if current[fleet] != wanted[fleet])
+        scaled = decision.action in ("up", "down") and bool(changes)
         if scaled or (decision.action == "reassign" and _moves_partitions(record.observation, decision)):
-            found.append(Step(record, decision, before, after))
+            found.append(Step(record, decision, sum(current.values()), sum(wanted.values()), changes))
     return found
 
 
@@ -469,8 +510,16 @@ def _moves_partitions(observation: AnyObservation, decision: Decision) -> bool:
 
 
 def carried_out(records: Iterable[TickRecord]) -> ScaleCounts:
-    """Scale actions and replicas added and removed by the acting scaler."""
-    return scale_counts((step.decision.action, step.before, step.after) for step in steps(records))
+    """Scale actions and replicas added and removed by the acting scaler; the change of one fleet is one action."""
+
+    def actions() -> Iterator[tuple[Action, int, int]]:
+        for step in steps(records):
+            if step.decision.action == "reassign":
+                yield "reassign", step.before, step.after
+            for before, after in step.changes:
+                yield ("up" if after > before else "down"), before, after
+
+    return scale_counts(actions())
 
 
 def _rebalances(records: Iterable[TickRecord]) -> int:

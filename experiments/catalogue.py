@@ -1,10 +1,16 @@
 """All experiments by name, collected from the papers' folders."""
 
+from experiments.amesos.experiments import EXPERIMENTS as AMESOS
 from experiments.binpack.experiments import EXPERIMENTS as BINPACK
+from experiments.elastic_faas.experiments import EXPERIMENTS as ELASTIC_FAAS
 from experiments.experiment import Experiment
+from experiments.multiqueue.experiments import EXPERIMENTS as MULTIQUEUE
+from experiments.pubsub.experiments import EXPERIMENTS as PUBSUB
 from penstock.registry import unknown
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (*BINPACK,)}
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment for experiment in (*BINPACK, *MULTIQUEUE, *ELASTIC_FAAS, *AMESOS, *PUBSUB)
+}
 
 
 def find_experiment(name: str) -> Experiment:

@@ -10,14 +10,16 @@ if TYPE_CHECKING:
     from penstock.rundir import RunDirectory
 
 ExperimentName = Annotated[str, typer.Argument(help="Its name, as `penstock experiments` lists them.")]
-World = Annotated[str, typer.Option("--world", help="local: real services and processes of this machine.")]
+World = Annotated[str, typer.Option("--world", help="sim: virtual time; local: real services and processes.")]
 From = Annotated[float, typer.Option("--from", help="First second of the workload to play.")]
 Seconds = Annotated[float | None, typer.Option(help="Length of the slice in seconds [default: to the end].")]
 Speed = Annotated[float, typer.Option(help="Rates times this, every duration divided by it.")]
 Seed = Annotated[int, typer.Option(help="Seed of the schedule and of every random draw.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="scaler.parameter=value, or worker.setting=value; may be repeated."),
+    typer.Option(
+        "--set", help="scaler.parameter=value, worker.setting=value or system.setting=value; may be repeated."
+    ),
 ]
 Phase = Annotated[
     float | None, typer.Option("--tick-phase", help="Seconds after each whole second at which the controller looks.")
@@ -27,6 +29,10 @@ FaultOption = Annotated[
 ]
 InitialReplicas = Annotated[int | None, typer.Option(help="Replicas at the start [default: the experiment's].")]
 MaxReplicas = Annotated[int | None, typer.Option(help="Cap of the fleet [default: the experiment's].")]
+Shadows = Annotated[
+    str | None,
+    typer.Option(help="Scalers that advise beside it, by commas; all, or none [default: the experiment's]."),
+]
 Spark = Annotated[bool, typer.Option(help="Let Spark compute figures while the run goes on.")]
 
 
@@ -47,11 +53,11 @@ def register(app: typer.Typer) -> None:
 def list_experiments() -> None:
     """Every experiment: what it plays, for how long, from which paper."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from experiments.catalogue import EXPERIMENTS
 
-    table = Table("experiment", "what", "seconds", "SLO", "paper", box=None, pad_edge=False)
+    table = Table(Column("experiment", no_wrap=True), "what", "seconds", "SLO", "paper", box=None, pad_edge=False)
     for experiment in EXPERIMENTS.values():
         table.add_row(
             experiment.name, experiment.title, f"{experiment.seconds:g}", f"{experiment.slo_s:g} s", experiment.paper
@@ -73,10 +79,22 @@ def run(
     initial_replicas: InitialReplicas = None,
     max_replicas: MaxReplicas = None,
     spark: Spark = True,
+    shadows: Shadows = None,
 ) -> None:
-    """Run an experiment once with one acting scaler; all others of its kind advise as shadows."""
+    """Run an experiment once with one acting scaler."""
     options = _options(
-        world, from_s, seconds, speed, seed, settings, tick_phase, faults, initial_replicas, max_replicas, spark
+        world,
+        from_s,
+        seconds,
+        speed,
+        seed,
+        settings,
+        tick_phase,
+        faults,
+        initial_replicas,
+        max_replicas,
+        spark,
+        shadows,
     )
     _play(experiment, [scaler], options, repeat=1, resume=False)
 
@@ -95,15 +113,26 @@ def compare(
     initial_replicas: InitialReplicas = None,
     max_replicas: MaxReplicas = None,
     spark: Spark = True,
+    shadows: Shadows = None,
     repeat: Annotated[int, typer.Option(help="Repetitions; each has its own seed, the same for all scalers.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the same comparison, keep its runs.")] = False,
 ) -> None:
     """Run an experiment once per scaler on the same schedule; a table, one report."""
     options = _options(
-        world, from_s, seconds, speed, seed, settings, tick_phase, faults, initial_replicas, max_replicas, spark
+        world,
+        from_s,
+        seconds,
+        speed,
+        seed,
+        settings,
+        tick_phase,
+        faults,
+        initial_replicas,
+        max_replicas,
+        spark,
+        shadows,
     )
-    names = [name.strip() for name in scalers.split(",") if name.strip()]
-    _play(experiment, names, options, repeat=repeat, resume=resume)
+    _play(experiment, list(_names(scalers)), options, repeat=repeat, resume=resume)
 
 
 def report(
@@ -133,11 +162,19 @@ def _play(experiment: str, scalers: list[str], options: "Options", *, repeat: in
     console = Console()
     found = find_experiment(experiment)
     directory = begin(found, scalers, options, repeat, Folders().runs.absolute(), resume=resume)
-    with (
-        RunProgress(console, runs=len(directory.read().cells)) as progress,
-        make_world(options.world, progress.phase) as world,
-    ):
-        carry_out_all(world, found, options, directory, progress)
+    try:
+        with (
+            RunProgress(console, runs=len(directory.read().cells)) as progress,
+            make_world(options.world, progress.phase) as world,
+        ):
+            carry_out_all(world, found, options, directory, progress)
+    except KeyboardInterrupt:
+        finished, all_of_them = len(directory.runs()), len(directory.read().cells)
+        way_on = "; the same command with --resume goes on" if all_of_them > 1 else ""
+        console.print(
+            f"interrupted: {finished} of {all_of_them} runs finished, all is stopped{way_on}", highlight=False
+        )
+        raise
     _report(directory.runs(), directory.report_file)
 
 
@@ -159,6 +196,10 @@ def _report(runs: list["RunDirectory"], out: Path) -> None:
     console.print(f"report: {out}", soft_wrap=True, highlight=False)
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
 def _options(
     world: str,
     from_s: float,
@@ -171,6 +212,7 @@ def _options(
     initial_replicas: int | None,
     max_replicas: int | None,
     spark: bool,
+    shadows: str | None,
 ) -> "Options":
     from experiments.experiment import Options, parse_faults
     from experiments.worlds import world_name
@@ -185,9 +227,11 @@ def _options(
         seed=seed,
         tick_phase_s=tick_phase,
         worker=given.pop("worker", {}),
+        system=given.pop("system", {}),
         settings=given,
         faults=parse_faults(faults or ()),
         analytics=spark,
+        shadows=None if shadows is None else _names("" if shadows == "none" else shadows),
         initial_replicas=initial_replicas,
         max_replicas=max_replicas,
     )

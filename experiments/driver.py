@@ -9,20 +9,25 @@ from experiments.analysis import Summary, analyse
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.progress import RunProgress
 from penstock.clock import NANOS_PER_SECOND
-from penstock.registry import parse_scaler
 from penstock.rundir import Manifest, RunDirectory, git_revision, machine, versions
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
+from penstock.systems import NetworkSystem
 from penstock.world import World
 from producers.schedule import make_schedule
 from producers.workloads import parse_workload
 
-VERSIONED = ("penstock", "confluent-kafka", "kafka-python", "pyspark", "numpy", "pyarrow", "redis", "circus")
+VERSIONED = ("penstock", "confluent-kafka", "kafka-python", "pyspark", "numpy", "numba", "pyarrow", "redis", "circus")
 ROOT = Path(__file__).resolve().parent.parent
 
 
 def schedule_of(experiment: Experiment, options: Options, spec: RunSpec) -> Schedule:
     """The run's schedule: depends on workload, slice, speed, arrivals, partitions and seed only, not on the scaler."""
+    if isinstance(spec.system, NetworkSystem):
+        from simulator.network import job_schedule
+
+        from_s = options.from_s / options.speed
+        return job_schedule(spec.system.jobs, duration_s=spec.duration_s, seed=options.seed, from_s=from_s)
     return make_schedule(
         parse_workload(experiment.workload),
         from_s=options.from_s,
@@ -38,7 +43,7 @@ def schedule_of(experiment: Experiment, options: Options, spec: RunSpec) -> Sche
 def describe(experiment: Experiment, scaler: str, options: Options, runs: Path) -> tuple[RunDirectory, RunSpec]:
     """A new run directory with its run.json."""
     checked = run_spec(experiment, scaler, options, run="checked-before-anything-is-made")
-    directory = RunDirectory.create(runs, experiment.name, parse_scaler(scaler).name)
+    directory = RunDirectory.create(runs, experiment.name, checked.scaler.name)
     spec = msgspec.structs.replace(checked, run=directory.name)
     directory.write(directory.spec_file, spec)
     return directory, spec
@@ -51,19 +56,23 @@ def carry_out(
     spec = directory.spec()
     schedule_of(experiment, options, spec).write(directory.schedule_file)
     left = 0
+    simulated = spec.world == "sim"
     try:
-        progress.phase("starting consumers, controller and Spark")
+        progress.phase("simulating" if simulated else "starting consumers, controller and Spark")
         world.prepare(spec, directory)
         spec = world.start()
-        progress.running(directory, spec)
+        if not simulated:
+            progress.running(directory, spec)
         for fault in spec.faults:
             world.wait_until(fault.at_s)
             progress.note(f"fault: {fault}")
             world.inject(fault)
         world.wait_until(spec.duration_s)
-        progress.phase("waiting for the last results")
+        if not simulated:
+            progress.phase("waiting for the last results")
         left = world.drain()
-        progress.phase("collecting")
+        if not simulated:
+            progress.phase("collecting")
         world.collect()
     finally:
         world.close()

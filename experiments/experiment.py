@@ -6,17 +6,25 @@ names of its own parameters; ``speed`` is applied to everything that carries a u
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from penstock.contracts import FleetObservation, StreamObservation
 from penstock.errors import PenstockError
 from penstock.registry import ScalerClass, find_scaler, make_parameters, parse_scaler, scaler_classes, unknown
 from penstock.runspec import Arrivals, Fault, RunSpec, ScalerSpec, WorkerSpec, WorldName
-from producers.workloads import parse_workload
+from penstock.systems import StreamSystem, System
+from producers.workloads import Playback, parse_workload
+
+CLAIRVOYANT = {
+    "optimal": f"{Path(__file__).resolve().parent.parent / 'controller' / 'scalers' / 'optimal.py'}:Optimal",
+}
+"""Scalers that know the rates of the whole run beforehand: to be had where time is virtual only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +32,9 @@ class Experiment:
     """A workload, a fleet and an SLO, fixed before anything is run.
 
     ``workload`` is what ``penstock workloads`` lists. ``partition_weights`` are shares of the rate (None: equal).
-    ``common`` are parameters for every scaler that has them; ``printed`` the paper's values by scaler.
+    ``system`` describes a fleet that is no consumer group, ``pipeline`` names what it does. ``common`` are parameters
+    for every scaler that has them; ``shadows`` advise in a live run unless ``--shadows`` names others; ``printed`` are
+    the paper's values by scaler.
     """
 
     name: str
@@ -37,11 +47,14 @@ class Experiment:
     partition_weights: tuple[float, ...] | None = None
     slo_s: float = 0.5
     fleets: type[FleetObservation] = StreamObservation
+    system: System = field(default_factory=StreamSystem)
+    pipeline: str = "payments"
     worker: WorkerSpec = field(default_factory=WorkerSpec)
     tick_phase_s: float = 0.1
     initial_replicas: int = 1
     max_replicas: int = 5
     common: Mapping[str, Any] = field(default_factory=dict)
+    shadows: tuple[str, ...] = ()
     printed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
@@ -57,19 +70,21 @@ class Options:
     tick_phase_s: float | None = None
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     worker: Mapping[str, str] = field(default_factory=dict)
+    system: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     analytics: bool = True
+    shadows: tuple[str, ...] | None = None
     initial_replicas: int | None = None
     max_replicas: int | None = None
 
 
 def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) -> RunSpec:
-    """One run with ``scaler`` (a name or path.py:Class) acting and all others of its kind as shadows."""
+    """One run with ``scaler`` (a name or path.py:Class) acting and the shadows that were asked for."""
     if options.speed <= 0:
         raise PenstockError(f"--speed {options.speed:g}: must be greater than 0, such as 2 for twice as fast")
     duration_s = slice_seconds(experiment, options)
     worker = _worker(experiment, options)
-    acting = parse_scaler(scaler, options.settings)
+    acting = _acting(scaler, options)
     kind = find_scaler(acting)
     if not issubclass(experiment.fleets, kind.fleets):
         raise PenstockError(
@@ -81,7 +96,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         if name not in known:
             raise unknown("scaler", name, known, "in --set scaler.parameter=value; see `penstock scalers`")
     max_replicas = options.max_replicas or experiment.max_replicas
-    shadows = [ScalerSpec(name=name) for name in fitting_scalers(experiment) if name != acting.name]
+    shadows = [parse_scaler(name) for name in _shadows(experiment, options) if name != acting.name]
 
     def with_parameters(spec: ScalerSpec) -> ScalerSpec:
         return _with_parameters(spec, find_scaler(spec), experiment, worker, max_replicas, options)
@@ -94,6 +109,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         shadows=tuple(with_parameters(shadow) for shadow in shadows),
         seed=options.seed,
         speed=options.speed,
+        pipeline=experiment.pipeline,
         partitions=experiment.partitions,
         slo_s=experiment.slo_s / options.speed,
         duration_s=duration_s / options.speed,
@@ -101,8 +117,9 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         initial_replicas=min(_initial_replicas(experiment, worker, options), max_replicas),
         max_replicas=max_replicas,
         worker=WorkerSpec(**at_speed(msgspec.structs.asdict(worker), options.speed)),
+        system=system_at_speed(_system(experiment, options), options.speed),
         faults=_faults(options, duration_s),
-        analytics=options.analytics,
+        analytics=options.analytics and options.world != "sim",
         workload={
             "workload": experiment.workload,
             "from_s": options.from_s,
@@ -111,6 +128,27 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
             "partition_weights": experiment.partition_weights,
         },
     )
+
+
+def _shadows(experiment: Experiment, options: Options) -> Sequence[str]:
+    """As told (``all``: every one that fits); else the experiment's in a live world, none in virtual time."""
+    fitting = fitting_scalers(experiment)
+    if options.shadows is None:
+        return experiment.shadows if options.world != "sim" else ()
+    if options.shadows == ("all",):
+        return fitting
+    for name in options.shadows:
+        if name not in fitting and ":" not in name:
+            raise unknown("shadow", name, fitting, f"on {experiment.name} these can advise: {', '.join(fitting)}")
+    return options.shadows
+
+
+def _acting(scaler: str, options: Options) -> ScalerSpec:
+    if scaler not in CLAIRVOYANT:
+        return parse_scaler(scaler, options.settings)
+    if options.world != "sim":
+        raise PenstockError(f"{scaler} knows the rates of the whole run beforehand: only --world sim can tell it them")
+    return parse_scaler(CLAIRVOYANT[scaler], options.settings)
 
 
 def slice_seconds(experiment: Experiment, options: Options) -> float:
@@ -155,6 +193,8 @@ def _with_parameters(
         **({"service_rate_per_s": 1 / worker.service_time_s} if worker.service_time_s else {}),
         **experiment.common,
     }
+    if spec.file in CLAIRVOYANT.values():
+        common["rates_per_s"] = _rates_per_interval(experiment, options, common.get("decision_interval_s", 1.0))
     given = {name: value for name, value in common.items() if name in known}
     parameters = make_parameters(spec.name, kind.Parameters, {**given, **options.settings.get(spec.name, {})})
     values = at_speed(dataclasses.asdict(parameters), options.speed)
@@ -162,10 +202,21 @@ def _with_parameters(
     return msgspec.structs.replace(spec, parameters=values)
 
 
+def _rates_per_interval(experiment: Experiment, options: Options, interval_s: float) -> tuple[float, ...]:
+    """Events per second of the run in the middle of each decision interval of its slice."""
+    seconds = slice_seconds(experiment, options)
+    playback = Playback(parse_workload(experiment.workload), options.from_s, seconds, options.speed)
+    middles_s = (np.arange(math.ceil(seconds / interval_s)) + 0.5) * interval_s
+    rates = playback.rate_at(np.minimum(middles_s, np.nextafter(seconds, 0.0)) / options.speed)
+    return tuple(rates.tolist())
+
+
 def at_speed(values: Mapping[str, Any], speed: float) -> dict[str, Any]:
     """Rates × speed, durations ÷ speed (design, measurement rule 7), told apart by the unit in the name."""
 
     def scaled(name: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: scaled(name, each) for key, each in value.items()}
         if not isinstance(value, int | float) or isinstance(value, bool) or speed == 1:
             return value
         if name.endswith("_per_s"):
@@ -175,18 +226,43 @@ def at_speed(values: Mapping[str, Any], speed: float) -> dict[str, Any]:
     return {name: scaled(name, value) for name, value in values.items()}
 
 
+AnyStruct = TypeVar("AnyStruct", bound=msgspec.Struct)
+
+
+def system_at_speed(system: AnyStruct, speed: float) -> AnyStruct:
+    """The same for a system and the functions, topics and jobs in it; a job's phases are (from second, rate)."""
+    values = at_speed(msgspec.structs.asdict(system), speed)
+    for name, value in values.items():
+        if name == "phases":
+            values[name] = tuple((from_s / speed, rate * speed) for from_s, rate in value)
+        elif isinstance(value, tuple):
+            values[name] = tuple(
+                system_at_speed(part, speed) if isinstance(part, msgspec.Struct) else part for part in value
+            )
+    return type(system)(**values)
+
+
 def _worker(experiment: Experiment, options: Options) -> WorkerSpec:
-    values = msgspec.structs.asdict(experiment.worker)
-    for name, value in options.worker.items():
+    return _with_settings("worker", experiment.worker, options.worker)
+
+
+def _system(experiment: Experiment, options: Options) -> System:
+    return _with_settings("system", experiment.system, options.system)
+
+
+def _with_settings(what: str, struct: AnyStruct, settings: Mapping[str, str]) -> AnyStruct:
+    """A struct with the values of ``--set worker.…=`` or ``--set system.…=``."""
+    values = {name: getattr(struct, name) for name in struct.__struct_fields__}
+    for name, value in settings.items():
         if name not in values:
             raise unknown(
-                "worker setting", f"worker.{name}", [f"worker.{n}" for n in values], f"it has {', '.join(values)}"
+                f"{what} setting", f"{what}.{name}", [f"{what}.{n}" for n in values], f"it has {', '.join(values)}"
             )
         values[name] = value
     try:
-        return msgspec.convert(values, type=WorkerSpec, strict=False)
+        return msgspec.convert(values, type=type(struct), strict=False, from_attributes=True)
     except msgspec.ValidationError as error:
-        given = ", ".join(f"worker.{name}={value}" for name, value in options.worker.items())
+        given = ", ".join(f"{what}.{name}={value}" for name, value in settings.items())
         raise PenstockError(f"--set {given}: {error}") from None
 
 

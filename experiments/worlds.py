@@ -4,7 +4,7 @@ from penstock.errors import PenstockError
 from penstock.runspec import WorldName
 from penstock.world import Progress, World
 
-THERE: tuple[WorldName, ...] = ("local",)
+THERE: tuple[WorldName, ...] = ("sim", "local")
 
 
 def world_name(text: str) -> WorldName:
@@ -22,5 +22,9 @@ def make_world(name: WorldName, tell: Progress) -> World:
             from infra.local.world import LocalWorld
 
             return LocalWorld(tell)
+        case "sim":
+            from simulator.world import SimWorld
+
+            return SimWorld(tell)
         case other:
             raise AssertionError(f"{other} is there but cannot be made")

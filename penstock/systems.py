@@ -26,14 +26,24 @@ class QueueSystem(msgspec.Struct, frozen=True, kw_only=True, tag="queue"):
     """A main queue and a bank of bounded sub-queues, each with a function whose containers the provider adds.
 
     ``capacity`` is K of a sub-queue, events in the system (reading Q1); ``main_capacity`` bounds what waits in the main
-    queue. ``when_full``: the main queue holds what no sub-queue takes, or drops it. A function starts with one
-    container ``first_container_s`` after its creation and gets ``ramp_step`` more every ``ramp_s``, up to
-    ``max_containers``. ``provision_s``: to create a queue with its function (PPT). The pool starts with
-    ``pool_initial`` of them.
+    queue. ``when_full``: the main queue holds what no sub-queue takes, or an event is lost where the routing sent it.
+    ``forwarding`` pull: functions compete for the main queue's events and nothing waits behind it (``capacity`` and
+    routing mean nothing then). A function starts with one container ``first_container_s`` after it was taken into
+    service and gets ``ramp_step`` more every ``ramp_s``, up to ``max_containers``. ``provision_s``: to create a queue
+    with its function (PPT). The pool starts with ``pool_initial`` of them; ``when_removed`` says where a queue goes
+    that is no longer wanted, once it is empty. ``forward_interval_s``: between two runs of the loop that fills the
+    pool.
+
+    ``scaled`` says what the run's replicas are: whole queues, or the containers of the only queue (a broker queue with
+    consumers, as HPA and KEDA scale it); then each joins ``first_container_s`` after it was asked for, no provider adds
+    any, and there is no pool.
     """
 
     service_rate_per_s: float
     service_law: ServiceLaw = "exponential"
+    service_scv: float = 1.0
+    scaled: Literal["queues", "containers"] = "queues"
+    forwarding: Literal["push", "pull"] = "push"
     capacity: int | None = 50
     main_capacity: int | None = None
     when_full: Literal["hold", "drop"] = "hold"
@@ -43,6 +53,7 @@ class QueueSystem(msgspec.Struct, frozen=True, kw_only=True, tag="queue"):
     ramp_step: int = 1
     provision_s: float = 0.0
     pool_initial: int = 2
+    when_removed: Literal["pool", "destroy"] = "pool"
     forward_interval_s: float = 1.0
 
 

@@ -25,7 +25,7 @@ class SignedRecord(NamedTuple):
 
     def value(self, sent_ns: int) -> bytes:
         """The wire record of the event, sent at ``sent_ns``."""
-        return b"%b%d%b" % (self.head, sent_ns, self.tail)
+        return self.head + b"%d" % sent_ns + self.tail
 
 
 def signed_records(spec: RunSpec, schedule: Schedule, signing_key: bytes) -> Iterator[SignedRecord]:

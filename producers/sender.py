@@ -75,6 +75,7 @@ class Sender:
         self._producer = producer
         self._intended_ns = self.log.intended_ns.data
         self._partition = schedule.partition.data
+        self._acked_ns, self._offset = self.log.acked_ns, self.log.offset
         self._records: Iterator[SignedRecord] = signed_records(spec, schedule, signing_key)
         self._ahead: deque[SignedRecord] = deque()
 
@@ -159,14 +160,13 @@ class Sender:
 
     def _reported(self, event_id: int, error: KafkaError | None, message: Message) -> None:
         """Delivery report of one event."""
-        log = self.log
         if error is not None:
-            log.errors[event_id] = error.str()
+            self.log.errors[event_id] = error.str()
             return
-        log.acked_ns[event_id] = time.time_ns()
+        self._acked_ns[event_id] = time.time_ns()
         offset = message.offset()
         if offset is not None:
-            log.offset[event_id] = offset
+            self._offset[event_id] = offset
 
     def _use_spare_time(self) -> None:
         """Until the next event is due: encode ahead, serve delivery reports, sleep the rest in one piece."""

@@ -11,6 +11,7 @@ PAPER = "Ezzeddine, Baude, Huet: CLOSER 2024, doi 10.5220/0012630100003711"
 
 PAPER_WORKER = WorkerSpec(service_time_s=0.005, heartbeat_s=0.5, session_timeout_s=3.0)
 FIDELITY = {"hold_s": 10.0, "f_up": 0.9, "f_down": 0.4, "rebalance_time_s": 0.05, "decision_interval_s": 1.0}
+SHADOWS = ("binpack", "binpack-tail", "least-loaded", "linear", "overprovision")
 SKEW_9 = (0.25, 0.25, *(0.5 / 7,) * 7)
 
 EXPERIMENTS = (
@@ -22,6 +23,7 @@ EXPERIMENTS = (
         seconds=600,
         worker=PAPER_WORKER,
         common=FIDELITY,
+        shadows=SHADOWS,
         printed={
             "binpack-tail": {"slo_share": 0.974, "replica_minutes": 30.21, "ups": 6, "downs": 6},
             "linear": {"slo_share": 0.947, "replica_minutes": 25.5, "ups": 6, "downs": 6},
@@ -40,6 +42,7 @@ EXPERIMENTS = (
         max_replicas=9,
         worker=PAPER_WORKER,
         common=FIDELITY,
+        shadows=SHADOWS,
         printed={
             "binpack-tail": {"slo_share": 0.989, "replica_minutes": 29.8},
             "linear": {"slo_share": 0.847, "replica_minutes": 25.5},
@@ -53,6 +56,7 @@ EXPERIMENTS = (
         seconds=7207,
         worker=PAPER_WORKER,
         common=FIDELITY,
+        shadows=SHADOWS,
         printed={
             "binpack-tail": {"slo_share": 0.989, "replica_minutes": 402.9, "ups": 20, "downs": 16},
             "linear": {"slo_share": 0.954, "replica_minutes": 325.7, "ups": 23, "downs": 20},
@@ -71,6 +75,7 @@ EXPERIMENTS = (
         max_replicas=9,
         worker=PAPER_WORKER,
         common=FIDELITY,
+        shadows=SHADOWS,
         printed={
             "binpack-tail": {"slo_share": 0.9908, "replica_minutes": 392.15},
             "linear": {"slo_share": 0.859, "replica_minutes": 329.7},

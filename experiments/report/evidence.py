@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from controller.journal import TickRecord, read_replica_events
-from experiments.analysis import Step, Summary, read_completions, read_records, steps, summary_of
+from controller.journal import TickRecord
+from experiments.analysis import Step, Summary, paid_replicas, read_completions, read_records, steps, summary_of
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import StreamObservation
 from penstock.measures import Completions, Floats, Ints, bucket_upper_s, histogram, percentiles_s, replicas_over_time
@@ -80,7 +80,7 @@ def read_run(directory: RunDirectory) -> RunEvidence:
     spec = directory.spec()
     done = read_completions(directory)
     records = read_records(directory)
-    at_ns, replicas = replicas_over_time(read_replica_events(directory))
+    at_ns, replicas = replicas_over_time(paid_replicas(directory, spec))
     return RunEvidence(
         directory=directory,
         spec=spec,

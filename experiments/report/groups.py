@@ -11,6 +11,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8
 
 EMULATED_PREFIXES = ("hpa", "keda", "kpa", "openfaas", "ds2", "flink")
 """Scalers of other systems that we wrote again to compare with: not those systems themselves."""
+EMULATED = " (emulated)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def _key(summary: Summary) -> str:
 
 
 def _label(summary: Summary, same_scaler: Sequence[Summary]) -> str:
-    name = summary.scaler + (" (emulated)" if is_emulated(summary.scaler) else "")
+    name = summary.scaler + (EMULATED if is_emulated(summary.scaler) else "")
     names = sorted({name for other in same_scaler for name in other.conditions})
     differing = [
         f"{name.removeprefix('scaler.parameters.')} {summary.conditions.get(name)}"

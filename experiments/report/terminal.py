@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.analysis import Summary
-from experiments.report.groups import Group, group_runs
+from experiments.report.groups import EMULATED, Group, group_runs
 from experiments.report.tables import MEASURES, Measure, ups_and_downs, verdict_of
 from experiments.report.wording import written_interval
 from penstock.rundir import Verdict
@@ -30,15 +30,15 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
         padding=(0, 1),
         collapse_padding=True,
     )
-    table.add_column("scaler", no_wrap=True)
+    table.add_column("scaler", overflow="fold")
     for title in ("within\nSLO", "p50", "p95", "p99", "replica-\nminutes", "ups\n(repl.)", "downs\n(repl.)"):
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    table.add_column("verdict", no_wrap=True)
     for group in groups:
         verdict = verdict_of(group)
         times = f" ×{len(group.summaries)}" if len(group.summaries) > 1 else ""
         table.add_row(
-            escape(group.label) + times,
+            escape(group.label.replace(EMULATED, "*")) + times,
             *(_cell(group, measure) for measure in shown),
             *ups_and_downs(group),
             Text(verdict, style=STYLES[verdict]),
@@ -48,6 +48,8 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
     ]
     if any(len(group.summaries) > 1 for group in groups):
         notes.insert(0, "Repetitions: mean, and below it the 95 % bootstrap interval of the mean.")
+    if any(EMULATED in group.label for group in groups):
+        notes.append("* emulated: our own version of another system's scaler, not that system")
     if notes:
         table.caption = Text("\n".join(dict.fromkeys(notes)))
     return table
@@ -63,4 +65,5 @@ def _title(groups: Sequence[Group]) -> str:
     if not groups:
         return ""
     first = groups[0].first
-    return escape(f"{first.experiment}: {first.duration_s:g} s, {first.world} world, SLO {1000 * first.slo_s:g} ms")
+    slo = f"{first.slo_s:g} s" if first.slo_s >= 10 else f"{1000 * first.slo_s:g} ms"
+    return escape(f"{first.experiment}: {first.duration_s:g} s, {first.world} world, SLO {slo}")

@@ -5,13 +5,27 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.registry import make_parameters, unknown
+from producers.workloads.azure import Amesos, Azure2019, Azure2021
 from producers.workloads.contract import Workload
 from producers.workloads.published import BinpackWorkload1, NycTaxi
 from producers.workloads.synthetic import Constant, OnOff, Poisson, Sinusoid, Step
 from producers.workloads.trace import Trace
 
 WORKLOADS: dict[str, type[Workload]] = {
-    kind.name: kind for kind in (BinpackWorkload1, NycTaxi, Trace, Constant, Poisson, Sinusoid, OnOff, Step)
+    kind.name: kind
+    for kind in (
+        BinpackWorkload1,
+        NycTaxi,
+        Amesos,
+        Trace,
+        Azure2019,
+        Azure2021,
+        Constant,
+        Poisson,
+        Sinusoid,
+        OnOff,
+        Step,
+    )
 }
 
 
@@ -61,7 +75,8 @@ def parameter_texts(kind: type[Workload]) -> list[str]:
 def example(kind: type[Workload]) -> str:
     """Text that names a workload of this kind, with its required parameters filled in."""
     samples = {
-        "path": "load.csv", "rate_per_s": "200", "mean_per_s": "200", "amplitude_per_s": "100", "period_s": "120",
+        "path": "load.csv" if kind is Trace else f"{kind.name}.csv",
+        "rate_per_s": "200", "mean_per_s": "200", "amplitude_per_s": "100", "period_s": "120",
         "on_per_s": "300", "on_s": "20", "off_s": "40", "before_per_s": "100", "after_per_s": "300", "at_s": "60",
     }  # fmt: skip
     required = [field.name for field in parameter_fields(kind) if field.default is dataclasses.MISSING]

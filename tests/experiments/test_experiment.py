@@ -5,7 +5,7 @@ import pytest
 from experiments.catalogue import find_experiment
 from experiments.experiment import Options, at_speed, parse_faults, run_spec, slice_seconds
 from penstock.errors import PenstockError
-from penstock.runspec import Fault
+from penstock.runspec import Fault, WorldName
 
 WORKLOAD_1 = find_experiment("binpack-workload-1")
 
@@ -20,10 +20,24 @@ def test_the_experiment_fixes_the_parameters_of_every_scaler() -> None:
             assert scaler.parameters["service_rate_per_s"] == pytest.approx(200)
 
 
-def test_all_other_scalers_of_the_kind_are_shadows() -> None:
+def test_the_experiments_shadows_advise_in_a_live_run_and_the_acting_scaler_is_none_of_them() -> None:
     spec = run_spec(WORKLOAD_1, "linear", Options(), "r")
-    assert "linear" not in {shadow.name for shadow in spec.shadows}
-    assert {"binpack", "binpack-tail"} <= {shadow.name for shadow in spec.shadows}
+    assert {shadow.name for shadow in spec.shadows} == set(WORKLOAD_1.shadows) - {"linear"}
+    assert {"binpack", "binpack-tail"} <= set(WORKLOAD_1.shadows)
+
+
+def test_shadows_are_those_that_were_named() -> None:
+    def names(shadows: tuple[str, ...] | None, world: WorldName = "local") -> set[str]:
+        spec = run_spec(WORKLOAD_1, "linear", Options(world=world, shadows=shadows), "r")
+        return {shadow.name for shadow in spec.shadows}
+
+    assert names(("hpa", "linear")) == {"hpa"}
+    assert names(()) == set()
+    assert names(None, "sim") == set()
+    assert {"hpa", "kpa", "keda-kafka", "binpack"} <= names(("all",))
+    assert "amesos" not in names(("all",))
+    with pytest.raises(PenstockError, match="unknown shadow 'amesos'"):
+        names(("amesos",))
 
 
 def test_settings_of_the_command_line_win_over_the_experiment() -> None:

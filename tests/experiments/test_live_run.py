@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -21,9 +22,11 @@ from infra.local.services import LocalServices
 from infra.local.world import LocalWorld
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import ReplicaEvent
+from penstock.measures import histogram
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord, WorkerSpec
 from penstock.supervision import Supervisor
+from pipelines.publication import PER_SECOND_FILE
 
 STEADY = Experiment(
     name="steady",
@@ -33,6 +36,7 @@ STEADY = Experiment(
     seconds=60,
     arrivals="uniform",
     common={"hold_s": 3.0},
+    shadows=("binpack", "binpack-tail", "least-loaded", "linear", "overprovision"),
     max_replicas=3,
 )
 
@@ -75,6 +79,22 @@ def test_no_event_is_lost_whatever_is_broken(play: Play, fault: str) -> None:
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events == 1200
     assert directory.faults_file.read_text().count("\n") == 1
+
+
+@pytest.mark.live
+def test_what_spark_says_while_a_worker_is_killed_is_what_numpy_says_afterwards(play: Play) -> None:
+    options = Options(seconds=20, initial_replicas=2, faults=parse_faults(["kill-worker@6"]))
+    directory, summary = play(STEADY, "overprovision", options)
+    done = read_completions(directory)
+    second = done.finished_ns // NANOS_PER_SECOND
+    rows = pq.read_table(directory.metrics_folder / PER_SECOND_FILE).to_pylist()
+    told = {row["second"]: row for row in rows if row["count"]}
+    assert summary.conservation.exact
+    assert set(told) == set(second.tolist())
+    for at, row in told.items():
+        latency_s = done.latency_s[second == at]
+        assert row["count"] == len(latency_s)
+        assert (row["buckets"], row["counts"]) == tuple(part.tolist() for part in histogram(latency_s))
 
 
 @pytest.mark.live

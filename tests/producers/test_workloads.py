@@ -89,6 +89,8 @@ def test_every_workload_can_be_named_by_its_example(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("load.csv").write_text("rate_per_s\n3\n")
+    Path("azure-2019.csv").write_text("HashOwner,HashApp,HashFunction,Trigger,1,2\no,a,f,http,6,12\n")
+    Path("azure-2021.csv").write_text("app,func,end_timestamp,duration\na,f,100.5,0.5\na,f,102.0,1.0\n")
     workload = parse_workload(example(kind))
     assert describe(workload)["name"] == kind.name
     assert rates_per_s(workload).sum() > 0

@@ -1,0 +1,34 @@
+"""Tables of figures: as CSV files, and on the terminal."""
+
+import csv
+from collections.abc import Iterable, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A CSV file."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(header)
+        table.writerows(rows)
+
+
+def show(console: Console, title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """A table on the terminal; numbers to four digits."""
+    table = Table(title=title, title_justify="left")
+    for name in header:
+        table.add_column(name.replace("_", " "), overflow="fold")
+    for row in rows:
+        table.add_row(*map(_text, row))
+    console.print(table)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.0f}" if 1000 <= value < inf else f"{value:.4g}"

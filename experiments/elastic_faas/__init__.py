@@ -1,0 +1,1 @@
+"""Elastic-FaaS (Kathirvel, Parasuraman, IJITEE 2019): experiments, printed table, what we get."""

@@ -1,0 +1,1 @@
+"""Elastic pub/sub (Nguyen, Nahrstedt): experiments, figures, printed claims, what we get."""

@@ -1,0 +1,193 @@
+"""What every engine of the sim world is: a fleet in virtual time behind a monitor and an actuator, and its events.
+
+An engine knows no wall clock and draws from generators seeded by the run's seed only, so that one seed always gives
+the same bytes. Times are seconds since the start of the run; the ``at_ns`` of its ReplicaEvents are nanoseconds since
+the start of the run (``simulator.clock.nanos``), to which the world adds its virtual epoch.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.contracts import Actuator, FleetObservation, Monitor
+from penstock.errors import PenstockError
+from penstock.records import SCHEMA_VERSION, Outcome
+from penstock.runspec import Fault, RunSpec
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.int8]
+Flags = npt.NDArray[np.bool_]
+
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
+COMPLETED, FAILED, REJECTED, DEAD_LETTERED = range(len(OUTCOMES))
+"""Outcome codes of an EventTable: positions in ``OUTCOMES``."""
+
+ROWS_PER_FILE = 1_000_000
+
+RESULT_SCHEMA = pa.schema(
+    [
+        ("id", pa.int64()),
+        ("run", pa.string()),
+        ("pipeline", pa.string()),
+        ("stage", pa.string()),
+        ("outcome", pa.string()),
+        ("queue", pa.string()),
+        ("intended_ns", pa.int64()),
+        ("sent_ns", pa.int64()),
+        ("received_ns", pa.int64()),
+        ("started_ns", pa.int64()),
+        ("finished_ns", pa.int64()),
+        ("worker", pa.string()),
+        ("broker_ns", pa.int64()),
+        ("deadline_ns", pa.int64()),
+        ("visit", pa.int32()),
+        ("attempt", pa.int32()),
+        ("terminal", pa.bool_()),
+        ("reason", pa.string()),
+        ("schema", pa.int32()),
+    ]
+)
+"""Columns of the raw results, the same as of the live worlds' (a test holds the two equal)."""
+
+NAMES = [column.name for column in RESULT_SCHEMA if column.type == pa.string()]
+ASCENDING = ["id", "intended_ns", "sent_ns", "received_ns", "started_ns", "finished_ns"]
+"""Columns whose differences are small: written as such they take an eighth of the room and half of the time."""
+
+
+class Engine(Protocol):
+    """One fleet in virtual time, at time 0 when it is made, with its initial replicas already serving.
+
+    ``make_engine(spec, schedule) -> Engine`` is how a kind of fleet is built; ``simulator.world`` picks it by
+    ``type(spec.system)``. Monitor and actuator act at the time that the engine was last advanced to.
+    """
+
+    @property
+    def monitor(self) -> Monitor[FleetObservation]:
+        """Reads the fleet at the engine's time."""
+        ...
+
+    @property
+    def actuator(self) -> Actuator:
+        """Changes the fleet from the engine's time on."""
+        ...
+
+    def advance(self, until_s: float) -> None:
+        """Let everything happen that is due up to ``until_s``; a time that has passed changes nothing."""
+        ...
+
+    def inject(self, fault: Fault) -> None:
+        """The fault begins at the engine's time (``fault.at_s`` has been advanced to). PenstockError for a kind that
+        this engine does not have.
+        """
+        ...
+
+    def left(self) -> int:
+        """Events of the schedule that have neither finished nor been given up (rejected, failed) by now."""
+        ...
+
+    def results(self) -> "EventTable":
+        """What became of every event so far, one row for each result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class EventTable:
+    """Results as columns of one length, one row for each result that a live worker would publish.
+
+    ``*_s`` are seconds since the start of the run. ``worker``, ``queue`` and ``stage`` are indices into ``workers``,
+    ``queues`` (queue or partition names) and ``stages``; ``outcome`` into ``OUTCOMES``; ``attempt`` is 2 or more for a
+    redelivery. Optional: ``visit`` (None: 1), ``terminal`` (None: all are) for stages in the middle of a route,
+    ``deadline_s`` (None: no deadline), ``reason`` an index into ``reasons`` (None: no reasons).
+    An event that never was served (rejected) has its rejection as received, started and finished time, and -1 as
+    worker.
+    """
+
+    id: Ints
+    intended_s: Floats
+    sent_s: Floats
+    received_s: Floats
+    started_s: Floats
+    finished_s: Floats
+    worker: Indices
+    queue: Indices
+    outcome: Codes
+    stage: Indices
+    attempt: Indices
+    workers: tuple[str, ...]
+    queues: tuple[str, ...]
+    stages: tuple[str, ...]
+    visit: Indices | None = None
+    terminal: Flags | None = None
+    deadline_s: Floats | None = None
+    reason: Indices | None = None
+    reasons: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def write(self, folder: Path, spec: RunSpec) -> None:
+        """``folder/part-<n>.parquet`` in the columns of the live worlds' raw results; at least one file, also if empty.
+        ``spec`` gives run, pipeline and ``start_ns``.
+        """
+        for part, begin in enumerate(range(0, max(1, len(self)), ROWS_PER_FILE)):
+            pq.write_table(
+                self._arrow(slice(begin, begin + ROWS_PER_FILE), spec),
+                folder / f"part-{part}.parquet",
+                compression="zstd",
+                use_dictionary=NAMES,
+                column_encoding=dict.fromkeys(ASCENDING, "DELTA_BINARY_PACKED"),
+            )
+
+    def _arrow(self, rows: slice, spec: RunSpec) -> pa.Table:
+        """These rows in the order of ``RESULT_SCHEMA``."""
+        count = len(self.id[rows])
+
+        def at_ns(seconds: Floats) -> Ints:
+            return spec.start_ns + np.rint(seconds[rows] * 1e9).astype(np.int64)
+
+        def constant(value: Any, kind: pa.DataType) -> pa.Array:
+            return pa.repeat(pa.scalar(value, kind), count)
+
+        def named(index: Indices | Codes, names: tuple[str, ...]) -> pa.Array:
+            chosen = pa.array(np.asarray(index[rows], dtype=np.int32) + 1, pa.int32())
+            # As text: given a dictionary, pyarrow can leave bytes that it never wrote at the end of its page.
+            return pa.array(["", *names], pa.string()).take(chosen)
+
+        def always(name: str) -> pa.Array:
+            return pa.repeat(pa.scalar(name, pa.string()), count)
+
+        columns = {
+            "id": self.id[rows],
+            "run": always(spec.run),
+            "pipeline": always(spec.pipeline),
+            "stage": named(self.stage, self.stages),
+            "outcome": named(self.outcome, OUTCOMES),
+            "queue": named(self.queue, self.queues),
+            "intended_ns": at_ns(self.intended_s),
+            "sent_ns": at_ns(self.sent_s),
+            "received_ns": at_ns(self.received_s),
+            "started_ns": at_ns(self.started_s),
+            "finished_ns": at_ns(self.finished_s),
+            "worker": named(self.worker, self.workers),
+            "broker_ns": pa.nulls(count, pa.int64()),
+            "deadline_ns": pa.nulls(count, pa.int64()) if self.deadline_s is None else at_ns(self.deadline_s),
+            "visit": (constant(1, pa.int32()) if self.visit is None else np.asarray(self.visit[rows], dtype=np.int32)),
+            "attempt": np.asarray(self.attempt[rows], dtype=np.int32),
+            "terminal": constant(True, pa.bool_()) if self.terminal is None else self.terminal[rows],
+            "reason": always("") if self.reason is None else named(self.reason, self.reasons),
+            "schema": constant(SCHEMA_VERSION, pa.int32()),
+        }
+        return pa.table({name: columns[name] for name in RESULT_SCHEMA.names})
+
+
+def unsupported(fault: Fault, known: Collection[str]) -> PenstockError:
+    """The error for a fault that an engine does not have, with those that it has."""
+    return PenstockError(f"--fault {fault}: this simulated fleet knows {', '.join(sorted(known)) or 'no faults'}")

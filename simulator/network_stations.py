@@ -1,0 +1,403 @@
+"""Stations in virtual time: FIFO queues, each with a fleet of replicas that serve one task at a time. Event-exact.
+
+The core of two engines: the functions of a pipeline and the topics of a pub/sub network. A station knows tasks by
+number; where a task goes next is its engine's business (``Router``). Times are whole nanoseconds since the start of
+the run. What happens at the same instant happens in this order: ends of service, replicas that join, retries,
+deliveries, arrivals from outside; within these in the order in which they were planned.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Final, Protocol
+
+from penstock.contracts import Accepted, Decision, Phase, ReplicaCounts, ReplicaEvent
+from penstock.errors import PenstockError
+from penstock.runspec import Fault
+from simulator.clock import nanos
+from simulator.engine import unsupported
+
+FINISH, JOIN, RETRY, DELIVER = range(4)
+
+FAULTS: Final = frozenset({"kill-worker", "freeze-workers", "stop-broker", "blind-monitor"})
+BLINDED: Final = "the monitor was blinded on purpose"
+
+NEVER: Final = 1 << 62
+
+
+class Router(Protocol):
+    """Where tasks come from and go to."""
+
+    def arrive(self, event: int) -> None:
+        """Event number ``event`` of the schedule is there now."""
+        ...
+
+    def done(self, station: int, task: int) -> None:
+        """``task`` has been served at ``station`` now."""
+        ...
+
+
+class _Scale:
+    """A scale action in progress: it completes when the last of its replicas has joined, or has gone."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+
+class _Replica:
+    """One replica. ``task`` is -1 while it serves none; ``ticket`` is of its current task's end, so that an end which
+    was put off or will not come is told apart.
+    """
+
+    __slots__ = ("index", "name", "phase", "scale", "station", "task", "ticket")
+
+    def __init__(self, index: int, name: str, station: int, scale: _Scale) -> None:
+        self.index, self.name, self.station, self.scale = index, name, station, scale
+        self.phase: Phase = "requested"
+        self.task = -1
+        self.ticket = -1
+
+
+class Stations:
+    """All stations of one engine, its arrivals, and its actuator.
+
+    ``names``: fleets, one a station. ``arrivals_ns``: ascending. ``service_ns``: by task. ``start_up_ns``: from
+    requested to joined. ``pooled``: the number of connections to a station is limited to the replicas that the last
+    completed scale action left (AMESoS 3.11, step 5). Then ``when_busy`` reject means: a task that gets a connection
+    but finds no free replica is answered 429, and its connection waits for ``retry_ns``.
+
+    By task: ``received_ns``, ``started_ns``, ``finished_ns`` (-1: not yet), ``worker`` (index into ``workers``) and
+    ``attempts``. By station: ``arrived``, ``completed``, ``busy_ns`` (service time of the completed), ``refused`` (429)
+    and ``taken`` (when which task was taken up, for whoever reads them to take away).
+    """
+
+    def __init__(
+        self,
+        *,
+        names: Sequence[str],
+        arrivals_ns: Sequence[int],
+        service_ns: Sequence[int],
+        router: Router,
+        initial: int,
+        start_up_ns: int,
+        max_replicas: int | None,
+        max_replicas_total: int | None = None,
+        pooled: bool = False,
+        when_busy: str = "queue",
+        retry_ns: int = 0,
+    ) -> None:
+        self.names = tuple(names)
+        if len(set(self.names)) < len(self.names) or not self.names:
+            raise PenstockError(f"stations {', '.join(self.names) or 'none'}: there has to be one at least, each once")
+        if pooled and when_busy == "reject" and retry_ns <= 0:
+            raise PenstockError("a retry after no time at all would never end")
+        if start_up_ns < 0:
+            raise PenstockError(f"start-up of {start_up_ns / 1e9:g} s: has to be at least 0")
+        count, tasks = len(self.names), len(service_ns)
+        self.now_ns = 0
+        self.arrived, self.completed, self.busy_ns, self.refused = ([0] * count for _ in range(4))
+        self.taken: list[deque[tuple[int, int]]] = [deque() for _ in range(count)]
+        self.waiting: list[deque[int]] = [deque() for _ in range(count)]
+        self.in_service = [0] * count
+        self.received_ns, self.started_ns, self.finished_ns, self.worker = ([-1] * tasks for _ in range(4))
+        self.attempts = [1] * tasks
+        self.workers: list[str] = []
+        self._arrivals_ns, self._next_arrival = arrivals_ns, 0
+        self._service_ns, self._router = service_ns, router
+        self._start_up_ns = start_up_ns
+        self._max_replicas, self._max_total = max_replicas, max_replicas_total
+        self._pooled, self._reject, self._retry_ns = pooled, pooled and when_busy == "reject", retry_ns
+        self._idle: list[deque[_Replica]] = [deque() for _ in range(count)]
+        self._replicas: list[dict[str, _Replica]] = [{} for _ in range(count)]
+        self._numbers = [0] * count
+        self._connections = [max(1, initial) if pooled else NEVER] * count
+        self._backing_off = [0] * count
+        self._heap: list[tuple[int, int, int, int, _Replica | None]] = []
+        self._ticket = 0
+        self._events: list[ReplicaEvent] = []
+        self._frozen_until_ns = self._broker_back_ns = self._blind_until_ns = 0
+        for station in range(count):
+            self._grow(station, initial, start_up_ns=0)
+        self._run_until(0, arrivals=False)
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def advance(self, until_s: float) -> None:
+        """Everything up to ``until_s``, that instant included."""
+        self._run_until(nanos(until_s), arrivals=True)
+
+    def _run_until(self, until_ns: int, *, arrivals: bool) -> None:
+        heap, arrivals_ns = self._heap, self._arrivals_ns
+        last = len(arrivals_ns) if arrivals else self._next_arrival
+        while True:
+            due_ns = heap[0][0] if heap else NEVER
+            arrival_ns = arrivals_ns[self._next_arrival] if self._next_arrival < last else NEVER
+            if arrival_ns < self._broker_back_ns:
+                arrival_ns = self._broker_back_ns
+            if arrival_ns < due_ns:
+                if arrival_ns > until_ns:
+                    break
+                self.now_ns = arrival_ns
+                self._next_arrival += 1
+                self._router.arrive(self._next_arrival - 1)
+                continue
+            if due_ns > until_ns:
+                break
+            self.now_ns, kind, ticket, argument, replica = heappop(heap)
+            if kind == FINISH:
+                if replica is not None and replica.ticket == ticket:
+                    self._finish(replica)
+            elif kind == JOIN:
+                if replica is not None and replica.phase == "requested":
+                    self._join(replica)
+            elif kind == RETRY:
+                self._backing_off[argument] -= 1
+                self._dispatch(argument)
+            else:
+                self._receive(argument // len(self._service_ns), argument % len(self._service_ns))
+        self.now_ns = max(self.now_ns, until_ns)
+
+    def _plan(self, at_ns: int, kind: int, argument: int = 0, replica: _Replica | None = None) -> int:
+        self._ticket += 1
+        heappush(self._heap, (at_ns, kind, self._ticket, argument, replica))
+        return self._ticket
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    @property
+    def service_ns(self) -> Sequence[int]:
+        """Service time of each task."""
+        return self._service_ns
+
+    def deliver(self, station: int, task: int, *, through_broker: bool) -> None:
+        """``task`` goes to ``station``: now, or when the broker is back if it has to pass through one that is away."""
+        if through_broker and self.now_ns < self._broker_back_ns:
+            self._plan(self._broker_back_ns, DELIVER, station * len(self._service_ns) + task)
+        else:
+            self._receive(station, task)
+
+    def _receive(self, station: int, task: int) -> None:
+        self.received_ns[task] = self.now_ns
+        self.arrived[station] += 1
+        self.waiting[station].append(task)
+        self._dispatch(station)
+
+    def _dispatch(self, station: int) -> None:
+        waiting, idle = self.waiting[station], self._idle[station]
+        while waiting and self.in_service[station] + self._backing_off[station] < self._connections[station]:
+            if idle:
+                self._take(station, waiting.popleft(), idle.popleft())
+            elif self._reject:
+                self.refused[station] += 1
+                self._backing_off[station] += 1
+                self._plan(self.now_ns + self._retry_ns, RETRY, station)
+            else:
+                return
+
+    def _take(self, station: int, task: int, replica: _Replica) -> None:
+        now_ns = self.now_ns
+        self.started_ns[task], self.worker[task] = now_ns, replica.index
+        self.taken[station].append((now_ns, task))
+        self.in_service[station] += 1
+        replica.task = task
+        if replica.phase == "joined":
+            self._tell(replica, "first-event")
+        replica.ticket = self._plan(
+            max(now_ns, self._frozen_until_ns) + self._service_ns[task], FINISH, replica=replica
+        )
+
+    def _finish(self, replica: _Replica) -> None:
+        station, task = replica.station, replica.task
+        replica.task = replica.ticket = -1
+        self.finished_ns[task] = self.now_ns
+        self.completed[station] += 1
+        self.busy_ns[station] += self._service_ns[task]
+        self.in_service[station] -= 1
+        if replica.phase == "draining":
+            self._gone(replica)
+        else:
+            self._idle[station].append(replica)
+        self._router.done(station, task)
+        self._dispatch(station)
+
+    # --- replicas ----------------------------------------------------------------------------------------------------
+
+    def current(self, station: int) -> int:
+        """Replicas that exist or were asked for, without those that drain."""
+        return sum(replica.phase != "draining" for replica in self._replicas[station].values())
+
+    def counts(self, station: int) -> ReplicaCounts:
+        """Replicas of one station by phase."""
+        return ReplicaCounts.count(replica.phase for replica in self._replicas[station].values())
+
+    def connections(self, station: int) -> int | None:
+        """Limit of the connection pool, None where there is none."""
+        return self._connections[station] if self._pooled else None
+
+    def apply(self, decision: Decision) -> Accepted:
+        """Work towards the targets: cap each fleet, then all of them together, and grow or shrink at once."""
+        sizes = {name: self.current(station) for station, name in enumerate(self.names)}
+        if decision.action in ("hold", "none"):
+            return Accepted(sizes)
+        for name in decision.targets:
+            if name not in sizes:
+                raise PenstockError(f"target for {name!r}: the fleets here are {', '.join(self.names)}")
+        targets, clamped = self._capped(decision.targets, sizes)
+        for name, target in targets.items():
+            station = self.names.index(name)
+            if target > sizes[name]:
+                self._grow(station, target - sizes[name], self._start_up_ns)
+            elif target < sizes[name]:
+                self._shrink(station, sizes[name] - target)
+        # A start-up of no length is over now.
+        self._run_until(self.now_ns, arrivals=False)
+        return Accepted(targets, clamped)
+
+    def events(self) -> Sequence[ReplicaEvent]:
+        """Everything that happened to replicas since the last call, in order."""
+        handed_out, self._events = self._events, []
+        return handed_out
+
+    def replicas(self) -> Mapping[str, Phase]:
+        """The replicas that exist, each with its phase, by station and age."""
+        return {name: replica.phase for fleet in self._replicas for name, replica in fleet.items()}
+
+    def _capped(self, wanted: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[dict[str, int], dict[str, str]]:
+        """Each fleet's own cap, then the cap of all: where room is short, those that want more get one in turns."""
+        targets, clamped = {}, {}
+        for name in (name for name in self.names if name in wanted):
+            targets[name] = max(
+                0, wanted[name] if self._max_replicas is None else min(wanted[name], self._max_replicas)
+            )
+            if targets[name] != wanted[name]:
+                cap = f"cap {self._max_replicas}" if wanted[name] > 0 else "at least 0"
+                clamped[name] = f"{wanted[name]} → {targets[name]}: {cap}"
+        if self._max_total is None:
+            return targets, clamped
+        granted = {name: min(target, sizes[name]) for name, target in targets.items()}
+        room = self._max_total - sum(granted.get(name, size) for name, size in sizes.items())
+        while room > 0 and (short := [name for name, target in targets.items() if granted[name] < target]):
+            for name in short[:room]:
+                granted[name] += 1
+            room -= len(short[:room])
+        for name, target in targets.items():
+            if granted[name] < target:
+                clamped[name] = f"{wanted[name]} → {granted[name]}: cap {self._max_total} for all together"
+        return granted, clamped
+
+    def _grow(self, station: int, count: int, start_up_ns: int, reason: str = "") -> None:
+        scale = _Scale(count)
+        for _ in range(count):
+            self._numbers[station] += 1
+            name = f"{self.names[station]}-{self._numbers[station]}"
+            replica = _Replica(len(self.workers), name, station, scale)
+            self.workers.append(name)
+            self._replicas[station][name] = replica
+            self._tell(replica, "requested", reason)
+            self._plan(self.now_ns + start_up_ns, JOIN, replica=replica)
+
+    def _join(self, replica: _Replica) -> None:
+        """The replica serves from now on: for a function, "started" and "in the gateway's list" are one step."""
+        station = replica.station
+        self._tell(replica, "started")
+        self._tell(replica, "joined")
+        self._idle[station].append(replica)
+        self._step_of(replica.scale, station)
+        self._dispatch(station)
+
+    def _shrink(self, station: int, count: int) -> None:
+        """Those still starting go first, then idle ones (both the newest first), then busy ones when they finish."""
+
+        def order(replica: _Replica) -> tuple[bool, bool, int]:
+            return replica.phase != "requested", replica.task >= 0, -replica.index
+
+        staying = [replica for replica in self._replicas[station].values() if replica.phase != "draining"]
+        going = sorted(staying, key=order)[:count]
+        scale = _Scale(count)
+        for replica in going:
+            starting, before = replica.phase == "requested", replica.scale
+            replica.scale = scale
+            self._tell(replica, "draining")
+            if starting:
+                self._step_of(before, station)
+            if replica.task < 0:
+                if not starting:
+                    self._idle[station].remove(replica)
+                self._gone(replica)
+
+    def _gone(self, replica: _Replica, reason: str = "") -> None:
+        del self._replicas[replica.station][replica.name]
+        self._tell(replica, "gone", reason)
+        self._step_of(replica.scale, replica.station)
+
+    def _step_of(self, scale: _Scale, station: int) -> None:
+        scale.left -= 1
+        if scale.left == 0 and self._pooled:
+            serving = sum(r.phase in ("joined", "first-event") for r in self._replicas[station].values())
+            self._connections[station] = max(1, serving)
+
+    def _tell(self, replica: _Replica, phase: Phase, reason: str = "") -> None:
+        replica.phase = phase
+        self._events.append(ReplicaEvent(self.names[replica.station], replica.name, phase, self.now_ns, reason))
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    @property
+    def blind(self) -> bool:
+        """Whether the monitor is to see nothing now."""
+        return self.now_ns < self._blind_until_ns
+
+    def inject(self, fault: Fault) -> None:
+        """Begin a fault now. ``stop-broker``: nothing from outside comes in until it is back."""
+        until_ns = self.now_ns + nanos(fault.seconds)
+        if fault.kind == "kill-worker":
+            self._kill()
+        elif fault.kind == "freeze-workers":
+            self._freeze(until_ns)
+        elif fault.kind == "stop-broker":
+            self._broker_back_ns = max(self._broker_back_ns, until_ns)
+        elif fault.kind == "blind-monitor":
+            self._blind_until_ns = max(self._blind_until_ns, until_ns)
+        else:
+            raise unsupported(fault, FAULTS)
+
+    def _kill(self) -> None:
+        """The oldest busy replica ends, else the oldest idle one; its task is served again, a new replica comes."""
+        serving = [
+            replica
+            for fleet in self._replicas
+            for replica in fleet.values()
+            if replica.phase in ("joined", "first-event", "draining")
+        ]
+        if not serving:
+            return
+        victim = min(serving, key=lambda replica: (replica.task < 0, replica.index))
+        station, wanted = victim.station, victim.phase != "draining"
+        if victim.task >= 0:
+            self.attempts[victim.task] += 1
+            self.waiting[station].appendleft(victim.task)
+            self.in_service[station] -= 1
+            victim.task = victim.ticket = -1
+        else:
+            self._idle[station].remove(victim)
+        if wanted:
+            # It leaves no scale action behind that could complete: the pool keeps its connections.
+            victim.scale = _Scale(NEVER)
+        self._gone(victim, "killed")
+        if wanted:
+            self._grow(station, 1, self._start_up_ns, "replaces one that was killed")
+        self._dispatch(station)
+
+    def _freeze(self, until_ns: int) -> None:
+        """What is in service ends later by as long as the workers stand still."""
+        longer_ns = until_ns - max(self.now_ns, self._frozen_until_ns)
+        if longer_ns <= 0:
+            return
+        ends = {replica.ticket: at_ns for at_ns, kind, _, _, replica in self._heap if kind == FINISH and replica}
+        for fleet in self._replicas:
+            for replica in fleet.values():
+                if replica.task >= 0:
+                    replica.ticket = self._plan(ends[replica.ticket] + longer_ns, FINISH, replica=replica)
+        self._frozen_until_ns = until_ns

@@ -1,0 +1,230 @@
+"""Whole runs in virtual time through the driver: directory, measures, verdict, report; one seed, the same bytes."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from controller.journal import read_replica_events, read_ticks
+from experiments.analysis import Summary, analyse, summary_of
+from experiments.catalogue import find_experiment
+from experiments.compare import ComparisonDirectory, begin, carry_out_all
+from experiments.experiment import Experiment, Options, parse_faults, run_spec
+from experiments.progress import RunProgress
+from experiments.report import write_report
+from experiments.worlds import make_world
+from infra.local import collect
+from penstock.errors import PenstockError
+from penstock.rundir import RunDirectory, read_lines
+from penstock.runspec import FaultRecord, WorkerSpec
+from penstock.systems import FunctionSpec, FunctionSystem, NetworkSystem, QueueSystem, StreamSystem
+from simulator.clock import EPOCH_NS
+from simulator.engine import OUTCOMES, RESULT_SCHEMA, EventTable
+from simulator.world import ENGINES, SimWorld
+from tests.simulator.playing import spec_of
+
+STEADY = Experiment(
+    name="steady",
+    title="A constant rate, for tests",
+    paper="none",
+    workload="constant:rate_per_s=300,duration_s=60",
+    seconds=60,
+    arrivals="uniform",
+    common={"hold_s": 3.0},
+    max_replicas=3,
+)
+SAME_BYTES = ("schedule.parquet", "decisions.jsonl", "replicas.jsonl", "faults.jsonl", "results/part-0.parquet")
+
+
+def compare(
+    folder: Path, experiment: Experiment, scalers: list[str], options: Options, **more: bool
+) -> ComparisonDirectory:
+    directory = begin(experiment, scalers, options, 1, folder, resume=more.get("resume", False))
+    with RunProgress(Console(quiet=True), runs=len(scalers)) as progress, make_world("sim", lambda _: None) as world:
+        carry_out_all(world, experiment, options, directory, progress)
+    return directory
+
+
+def play(folder: Path, scaler: str, options: Options, experiment: Experiment = STEADY) -> tuple[RunDirectory, Summary]:
+    (finished,) = compare(folder, experiment, [scaler], options).runs()
+    return finished, summary_of(finished)
+
+
+def test_a_simulated_run_is_valid_without_sender_and_ledger(tmp_path: Path) -> None:
+    directory, summary = play(tmp_path, "binpack-tail", Options(world="sim", seconds=30))
+    assert (summary.verdict, summary.reasons) == ("VALID", ())
+    assert summary.conservation.exact
+    assert summary.completed_events == summary.acknowledged_events == summary.scheduled_events == 9000
+    assert summary.cpu_saturation is None and summary.tick_phase_error_p99_s == 0
+    assert [tick.tick for tick in read_ticks(directory) if tick.time_s < 30] == list(range(30))
+    assert directory.spec().start_ns == EPOCH_NS and not directory.spec().analytics
+    assert directory.manifest().machine["world"] == "sim"
+    write_report([directory], directory.report_file)
+    assert "binpack-tail" in directory.report_file.read_text()
+    assert msgspec.json.encode(analyse(directory)) == msgspec.json.encode(summary)
+
+
+def test_one_seed_gives_the_same_bytes_and_another_seed_other_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A run's name tells when it was made, and its name is in every result.
+    create, noon = RunDirectory.create, datetime(2026, 1, 1, 12, tzinfo=UTC)
+    monkeypatch.setattr(RunDirectory, "create", lambda *run: create(*run, now=noon))
+
+    def written(name: str, seed: int) -> list[bytes]:
+        options = Options(
+            world="sim",
+            seconds=40,
+            seed=seed,
+            worker={"service_law": "exponential", "directed_rebalance": "false"},
+            faults=parse_faults(["kill-worker@10", "freeze-workers@20+5", "blind-monitor@30+3"]),
+        )
+        directory, _ = play(tmp_path / name, "binpack-tail", options)
+        return [(directory.path / file).read_bytes() for file in SAME_BYTES]
+
+    first = written("a", 1)
+    assert first == written("b", 1)
+    assert first != written("c", 2)
+
+
+def test_wall_clock_leaves_no_trace_in_decisions(tmp_path: Path) -> None:
+    directory, _ = play(tmp_path, "linear", Options(world="sim", seconds=5))
+    for tick in read_ticks(directory):
+        assert (tick.observe_us, tick.decide_us, tick.act_us, tick.skipped) == (0, 0, 0, 0)
+        assert tick.at_ns - EPOCH_NS == pytest.approx(tick.time_s * 1e9, abs=1)
+    assert min(event.at_ns for event in read_replica_events(directory)) == EPOCH_NS
+
+
+def test_speed_divides_every_duration(tmp_path: Path) -> None:
+    _, slow = play(tmp_path, "linear", Options(world="sim", seconds=40))
+    _, fast = play(tmp_path, "linear", Options(world="sim", seconds=40, speed=4.0))
+    assert fast.scheduled_events == slow.scheduled_events
+    assert fast.replica_minutes == pytest.approx(slow.replica_minutes / 4, rel=1e-6)
+    assert fast.latency.p99_s == pytest.approx(slow.latency.p99_s / 4, rel=1e-3)  # type: ignore[operator]
+    assert fast.slo_share == pytest.approx(slow.slo_share, abs=1e-3)
+
+
+def test_faults_are_written_down_and_nothing_is_lost(tmp_path: Path) -> None:
+    faults = parse_faults(["kill-worker@6", "freeze-workers@15+5"])
+    directory, summary = play(tmp_path, "overprovision", Options(world="sim", seconds=30, faults=faults))
+    records = list(read_lines(directory.faults_file, FaultRecord))
+    assert [(record.kind, record.at_ns - EPOCH_NS) for record in records] == [
+        ("kill-worker", 6_000_000_000), ("freeze-workers", 15_000_000_000)
+    ]  # fmt: skip
+    assert summary.conservation.exact and summary.conservation.lost == 0
+    assert summary.latency.max_s is not None and summary.latency.max_s > 4.9
+
+
+def test_a_fault_that_cannot_be_simulated_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(PenstockError, match="knows blind-monitor, freeze-workers, kill-worker"):
+        play(tmp_path, "linear", Options(world="sim", seconds=10, faults=parse_faults(["stop-broker@3+2"])))
+
+
+def test_events_that_cannot_be_finished_are_in_flight_and_said_so(tmp_path: Path) -> None:
+    experiment = Experiment(
+        name="frozen", title="Too slow for ever", paper="none", workload="constant:rate_per_s=10,duration_s=20",
+        seconds=20, partitions=1, max_replicas=1, worker=WorkerSpec(service_time_s=45.0),
+    )  # fmt: skip
+    _, summary = play(tmp_path, "overprovision", Options(world="sim"), experiment)
+    assert summary.verdict == "DEGRADED"
+    assert summary.conservation.in_flight == summary.scheduled_events - summary.completed_events > 0
+    assert summary.conservation.exact
+
+
+def test_optimal_knows_the_future_in_the_sim_world_only(tmp_path: Path) -> None:
+    experiment = find_experiment("binpack-workload-1")
+    _, summary = play(tmp_path, "optimal", Options(world="sim"), experiment)
+    assert summary.replica_minutes == pytest.approx(32.65, abs=0.1)  # the formula alone, specification 4.10
+    assert (summary.scale.replicas_added, summary.scale.replicas_removed) == (6, 6)
+    assert summary.slo_share is not None and summary.slo_share > 0.999
+    assert summary.conditions["scaler.parameters.rates_per_s"] == "600 values"
+    with pytest.raises(PenstockError, match="--world sim"):
+        run_spec(experiment, "optimal", Options(), run="none")
+
+
+def test_optimal_plays_a_slice_at_speed(tmp_path: Path) -> None:
+    experiment = find_experiment("binpack-workload-1")
+    _, slow = play(tmp_path, "optimal", Options(world="sim", from_s=100, seconds=200), experiment)
+    _, fast = play(tmp_path, "optimal", Options(world="sim", from_s=100, seconds=200, speed=2.0), experiment)
+    assert fast.replica_minutes == pytest.approx(slow.replica_minutes / 2, rel=0.01)
+    assert slow.scale.replicas_added > 0
+
+
+def test_a_comparison_plays_one_schedule_and_resumes(tmp_path: Path) -> None:
+    options = Options(world="sim", seconds=20)
+    first = compare(tmp_path, STEADY, ["binpack-tail", "linear"], options)
+    schedules = {(run.path / "schedule.parquet").read_bytes() for run in first.runs()}
+    assert len(first.runs()) == 2 and len(schedules) == 1
+    again = compare(tmp_path, STEADY, ["binpack-tail", "linear"], options, resume=True)
+    assert again.path == first.path
+    assert [run.path for run in again.runs()] == [run.path for run in first.runs()]
+    write_report(first.runs(), first.report_file)
+    assert "linear" in first.report_file.read_text()
+
+
+def test_a_world_without_a_run_says_so() -> None:
+    with SimWorld() as world, pytest.raises(PenstockError, match="prepare one first"):
+        world.start()
+
+
+def test_a_simulated_replica_can_be_given_a_start_up(tmp_path: Path) -> None:
+    experiment = find_experiment("binpack-workload-1")
+    options = Options(world="sim", from_s=420, seconds=110, speed=2.0, system={"start_up_s": "1.2"})
+    directory, summary = play(tmp_path, "linear", options, experiment)
+    assert directory.spec().system == StreamSystem(start_up_s=0.6)
+    life = {(event.replica, event.phase): event.at_ns for event in read_replica_events(directory)}
+    newcomer = f"payments-{directory.spec().initial_replicas + 1}"
+    assert summary.scale.replicas_added > 0
+    assert life[newcomer, "joined"] - life[newcomer, "requested"] == 600_000_000
+    with pytest.raises(PenstockError, match=r"system\.startup"):
+        run_spec(experiment, "linear", Options(world="sim", system={"startup": "1"}), run="none")
+
+
+def test_every_kind_of_fleet_has_an_engine() -> None:
+    assert set(ENGINES) == {StreamSystem, QueueSystem, FunctionSystem, NetworkSystem}
+    assert isinstance(
+        FunctionSystem(functions=(FunctionSpec(name="f", service_time_s=1.0),), deadline_s=1.0), tuple(ENGINES)
+    )
+
+
+# --- raw results -----------------------------------------------------------------------------------------------------
+
+
+def test_raw_results_have_the_columns_of_the_live_worlds() -> None:
+    assert RESULT_SCHEMA.equals(collect.RESULT_SCHEMA)
+
+
+def test_a_table_of_events_is_written_as_results(tmp_path: Path) -> None:
+    spec = msgspec.structs.replace(spec_of(seconds=5), start_ns=EPOCH_NS)
+    table = EventTable(
+        id=np.array([0, 1]),
+        intended_s=np.array([0.25, 1.0]),
+        sent_s=np.array([0.25, 1.0]),
+        received_s=np.array([0.5, 1.0]),
+        started_s=np.array([0.5, 1.0]),
+        finished_s=np.array([0.75, 1.0]),
+        worker=np.array([1, -1], np.int32),
+        queue=np.array([0, 0], np.int32),
+        outcome=np.array([0, 2], np.int8),
+        stage=np.array([0, 0], np.int32),
+        attempt=np.array([1, 1], np.int32),
+        workers=("a", "b"),
+        queues=("q",),
+        stages=("work",),
+        deadline_s=np.array([2.0, 2.0]),
+        reason=np.array([-1, 0], np.int32),
+        reasons=("full",),
+    )
+    table.write(tmp_path, spec)
+    written = pq.read_table(tmp_path / "part-0.parquet")
+    assert written.schema.equals(RESULT_SCHEMA)
+    first, second = written.to_pylist()
+    assert first["finished_ns"] - first["intended_ns"] == 500_000_000
+    assert first["deadline_ns"] == EPOCH_NS + 2_000_000_000
+    assert (first["worker"], first["queue"], first["outcome"], first["reason"]) == ("b", "q", OUTCOMES[0], "")
+    assert (second["worker"], second["outcome"], second["reason"]) == ("", "rejected", "full")
+    assert (first["run"], first["stage"], first["terminal"], first["broker_ns"]) == ("simulated", "work", True, None)
