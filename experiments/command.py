@@ -172,7 +172,9 @@ def _play(experiment: str, scalers: list[str], options: "Options", *, repeat: in
         finished, all_of_them = len(directory.runs()), len(directory.read().cells)
         way_on = "; the same command with --resume goes on" if all_of_them > 1 else ""
         console.print(
-            f"interrupted: {finished} of {all_of_them} runs finished, all is stopped{way_on}", highlight=False
+            f"interrupted: {finished} of {all_of_them} runs finished, all is stopped{way_on}",
+            highlight=False,
+            soft_wrap=True,
         )
         raise
     _report(directory.runs(), directory.report_file)

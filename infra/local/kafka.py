@@ -82,7 +82,7 @@ class Kafka:
         config.write_text(CONFIG.format(port=self._port, controller_port=self._controller_port, data=data))
         options = (
             f"-Xmx{self._heap_mib}m",
-            "-XX:+UseZGC",  # the serial collector stopped every client for 40 to 270 ms at a time (decision 6)
+            "-XX:+UseZGC",  # the serial collector stopped every client for up to 270 ms at a time (decision 6)
             "-XX:ConcGCThreads=1",
             "-XX:TieredStopAtLevel=1",  # a run of minutes would pay for the second compiler, not gain from it
             "-XX:-UsePerfData",  # or else the JVM writes to /tmp
