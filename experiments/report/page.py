@@ -22,6 +22,8 @@ from experiments.report.wording import count, duration, one_decimal, share
 from penstock import __version__
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory, slug
+from penstock.runspec import RunSpec
+from penstock.systems import FunctionSystem, NetworkSystem, QueueSystem, StreamSystem
 
 ASSETS = files("experiments.report") / "assets"
 
@@ -70,7 +72,7 @@ def _body(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> Html:
         ("Over time", "Latency over time", _latency_over_time(groups, runs)),
         ("Replicas", "Arrivals and replicas", _replicas(groups, runs)),
         ("Time spent", "Where the time went", _spent(groups)),
-        ("Lag", "Lag per partition", _lag(groups, runs)),
+        *([("Lag", "Lag per partition", _lag(groups, runs))] if _has_partitions(runs) else []),
         ("Decisions", "Decisions", _decisions(groups, runs)),
         ("Costs", "Costs", _costs(groups)),
         ("Validity", "Can this be believed?", _validity(groups, runs)),
@@ -109,11 +111,23 @@ def _kicker(groups: Sequence[Group]) -> str:
     return "Penstock · " + "; ".join(texts)
 
 
+def _parts(spec: RunSpec) -> str:
+    """What the events went through."""
+    match spec.system:
+        case FunctionSystem(functions=functions):
+            return f"through {len(functions)} functions"
+        case NetworkSystem(topics=topics, jobs=jobs):
+            return f"as {len(jobs)} job types through {len(topics)} topics"
+        case QueueSystem():
+            return "through queues of bounded length"
+    return f"on {spec.partitions} partitions"
+
+
 def _context(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> list[Html]:
     first = groups[0].first
     worlds = {"local": "real processes on real services", "sim": "simulated, in virtual time", "kubernetes": "pods"}
     text = (
-        f"{count(first.scheduled_events)} events in {first.duration_s:g} s on {runs[0].spec.partitions} partitions, "
+        f"{count(first.scheduled_events)} events in {first.duration_s:g} s {_parts(runs[0].spec)}, "
         f"{one_decimal(first.arrival_rate_mean_per_s)} a second on average, "
         f"{count(first.arrival_rate_peak_per_s)} at the peak. "
         f"World: {first.world} ({worlds.get(first.world, 'unknown')})."
@@ -187,7 +201,8 @@ def _source(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> str:
     if not raw:
         return spark
     if len(raw) == len(runs):
-        return "Computed from the raw results after the run: Spark's figures are missing or do not cover it."
+        why = "" if groups[0].first.world == "sim" else ": Spark's figures are missing or do not cover it"
+        return f"Computed from the raw results after the run{why}."
     names = ", ".join(dict.fromkeys(raw))
     return f"{spark} Computed from the raw results, because Spark's are missing or incomplete: {names}."
 
@@ -221,6 +236,10 @@ def _spent(groups: Sequence[Group]) -> Html:
         "The three add up to the mean latency of the same events (in bold). Left: all events. Right: the slowest 1 %."
     )
     return _chart("spent", finding, caption)
+
+
+def _has_partitions(runs: Sequence[RunEvidence]) -> bool:
+    return any(isinstance(run.spec.system, StreamSystem) for run in runs)
 
 
 def _lag(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> Html:

@@ -1,6 +1,6 @@
 """The report's tables and the sentence on its top."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -34,7 +34,7 @@ from experiments.report.wording import (
     why,
     written_interval,
 )
-from penstock.contracts import Decision
+from penstock.contracts import Decision, Term
 from penstock.rundir import Verdict
 
 MAX_DECISION_ROWS = 250
@@ -236,8 +236,7 @@ def decisions(run: RunEvidence) -> Html:
 def _step_rows(steps: Iterable[Step]) -> Iterator[tuple[float, list[Text]]]:
     for step in steps:
         record = step.record
-        fleet = record.observation.fleet
-        terms = step.decision.why.get(fleet, {})
+        terms = _terms(step)
         replicas = f"{step.before} → {step.after}" if step.after != step.before else f"{step.after}"
         row: list[Text] = [
             f"{record.time_s:.1f}",
@@ -247,6 +246,17 @@ def _step_rows(steps: Iterable[Step]) -> Iterator[tuple[float, list[Text]]]:
             _advice(record),
         ]
         yield record.time_s, row
+
+
+def _terms(step: Step) -> Mapping[str, Term]:
+    """The arithmetic of a decision: of the fleet, or where it is about several, of the first of those that it changed."""
+    told = step.decision.why
+    fleets = (step.record.observation.fleet, *step.decision.targets, *told)
+    name = next((fleet for fleet in fleets if fleet in told), None)
+    if name is None:
+        return {}
+    others = len(step.changes) - 1
+    return told[name] if len(told) == 1 else {"fleet": name, **told[name], **({"and_others": others} if others else {})}
 
 
 def _advice(record: TickRecord) -> str:
