@@ -45,6 +45,7 @@ report: .venv/.synced ## make the report of the newest run, or of RUN=runs/...
 	@$(BIN)/penstock report "$(RUN)"
 
 bench: setup ## every figure we claim, side by side
+	@env -u VIRTUAL_ENV UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --quiet --group bench
 	@up=0; $(BIN)/penstock status >/dev/null 2>&1 || { $(BIN)/penstock up && up=1; } || exit; \
 	trap '[ $$up = 0 ] || $(BIN)/penstock down' EXIT; \
 	eval "$$($(BIN)/penstock env)"; \

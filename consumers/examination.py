@@ -8,6 +8,7 @@ import msgspec
 from consumers.ledger import Booking
 from consumers.payment import InvalidPaymentError, check, score
 from penstock.records import event_decoder
+from penstock.signing import Signer
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -25,8 +26,7 @@ class Examiner:
     """Examines the records of one run on behalf of one worker."""
 
     def __init__(self, *, signing_key: bytes, run: str, worker: str) -> None:
-        self._signing_key = signing_key
-        self._run = run
+        self._signer = Signer(signing_key, run)
         self._worker = worker
 
     def examine(self, record: Any) -> Examination:
@@ -35,9 +35,9 @@ class Examiner:
             event = event_decoder.decode(record.value or b"")
         except msgspec.DecodeError as error:
             return Examination(reason=f"unreadable: {error}")
-        known = event.id if event.run == self._run else None
+        known = event.id if event.run == self._signer.run else None
         try:
-            payment = check(event, signing_key=self._signing_key, run=self._run)
+            payment = check(event, self._signer)
         except InvalidPaymentError as error:
             return Examination(known, event.intended_ns, event.sent_ns, event.deadline_ns, reason=str(error))
         risk = score(payment)

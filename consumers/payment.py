@@ -7,7 +7,8 @@ import re
 
 import msgspec
 
-from penstock.records import Event, Payment, payment_decoder, verify
+from penstock.records import Event, Payment, payment_decoder
+from penstock.signing import Signer
 
 REVIEW_SCORE = 60
 """A payment that scores this or more is marked for review."""
@@ -66,11 +67,11 @@ class Risk(msgspec.Struct, frozen=True):
         return self.score >= REVIEW_SCORE
 
 
-def check(event: Event, *, signing_key: bytes, run: str) -> Payment:
-    """The payment of a signed event of ``run``. Raises InvalidPaymentError with the reason."""
-    if event.run != run:
+def check(event: Event, signer: Signer) -> Payment:
+    """The payment of a signed event of the signer's run. Raises InvalidPaymentError with the reason."""
+    if event.run != signer.run:
         raise InvalidPaymentError(f"belongs to run {event.run!r}")
-    if not verify(signing_key, event):
+    if not signer.verify(event):
         raise InvalidPaymentError("bad signature")
     try:
         payment = payment_decoder.decode(event.payload)

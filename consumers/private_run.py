@@ -22,10 +22,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from consumers.ledger import Ledger
 from penstock.errors import PenstockError
-from penstock.records import Event, Payment, Result, encode, result_decoder, sign
+from penstock.records import Event, Payment, Result, encode, result_decoder
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec, WorkerSpec
 from penstock.settings import Endpoints
+from penstock.signing import Signer
 
 LOOK_S = 5.0
 """How long an absent broker is looked for."""
@@ -58,7 +59,7 @@ class PrivateRun:
             worker=worker or WorkerSpec(),
         )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._signing_key = endpoints.signing_key_bytes()
+        self._signer = Signer(endpoints.signing_key_bytes(), self.spec.run)
         self._folder = tempfile.TemporaryDirectory(prefix=f"{self.spec.run}-")
         self._admin = AdminClient({"bootstrap.servers": endpoints.require("kafka"), "log_level": 0})
         self._producer: Producer | None = None
@@ -117,7 +118,7 @@ class PrivateRun:
             intended_ns=now_ns,
             sent_ns=now_ns,
             payload=payload,
-            mac=sign(self._signing_key, run=self.spec.run, event_id=event_id, payload=payload),
+            mac=self._signer.sign(event_id, payload),
         )
 
     def send(self, ids: Iterable[int], *, wait: bool = True) -> list[int]:

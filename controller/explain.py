@@ -1,16 +1,20 @@
 """The arithmetic of one decision, printed from its ``why`` alone so that a reader of the paper recognises it.
 
-Any scaler's terms are printed in the order in which they were computed; those that several papers share have a wording
-of their own here. Numbers per partition become a table.
+How the terms read is in ``controller.explanations``, by family of scalers. Those of a scaler that nobody here knows are
+printed by their names, in the order in which they were computed, with the unit that the name ends in.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import textwrap
+from collections.abc import Sequence
+from functools import cache
 
+from controller.explanations import clusters, consumer_groups, functions, networks, queues
+from controller.explanations.consumer_groups import PARTITIONS
+from controller.explanations.wording import Family, Line, Terms, groups, lines, table, tabled, value
 from penstock.contracts import Decision, Term
 
-MANY = 24
-"""Longer lists are cut, and the line says by how much."""
+WIDTH = 160
+"""No line is wider, in characters; longer ones go on below, further in."""
 
 ACTIONS = {
     "up": "scale up",
@@ -22,133 +26,102 @@ ACTIONS = {
 
 SAID_ELSEWHERE = ("action", "current_from")
 
-COLUMNS = {
-    "partitions": "partition",
-    "lag": "lag (events)",
-    "rate_per_s": "λ (events/s)",
-    "total_lag": "total lag = lag + λ·t_r",
-}
+FAMILIES: tuple[Family, ...] = (
+    consumer_groups.PACKING,
+    consumer_groups.BINSCALE,
+    consumer_groups.BY_RATE,
+    clusters.HPA,
+    clusters.KEDA,
+    clusters.KPA,
+    clusters.OPENFAAS,
+    clusters.DATAFLOW,
+    functions.AMESOS,
+    functions.DWP,
+    functions.LASS,
+    functions.RPS,
+    functions.ELASTIC_FAAS,
+    queues.QUEUES,
+    networks.PUBSUB,
+)
+
+ANYBODYS = Family(
+    frozenset(), lines("reason: {reason}", "replicas = {replicas}", "wanted = {wanted}", "{capped}"), (PARTITIONS,)
+)
+
+UNITS = {"_per_s": "/s", "_per_min": "/min", "_per_hour": "/h", "_s": " s", "_ms": " ms"}
+"""What the name of a term ends in, and how its value goes on."""
+
+GREEK = {"lambda": "λ", "mu": "μ", "rho": "ρ"}
 
 
 def explain(scaler_name: str, decision: Decision) -> str:
     """Several lines of plain text: one heading per fleet, then each term; no line ends in a blank."""
     headline = ACTIONS[decision.action]
-    lines = []
+    told = []
     for fleet, terms in decision.why.items() or [("fleet", {})]:
         target = decision.targets.get(fleet)
         action = terms.get("action")  # of this fleet, where a decision is about several
         said = ACTIONS.get(action, headline) if isinstance(action, str) else headline
         aim = f" to {_replicas(target)}" if target is not None and decision.action in ("up", "down") else ""
-        lines.append(f"{scaler_name} on {fleet}: {said}{aim}")
-        lines += [f"  {line}".rstrip() for line in _body(terms)]
+        told.append(f"{scaler_name} on {fleet}: {said}{aim}")
+        told += [f"  {line}" for line in body(scaler_name, terms)]
     if decision.assignment is not None:
-        lines.append(f"  assignment: {_groups(decision.assignment)}")
+        told.append(f"  assignment: {groups(decision.assignment)}")
     if decision.routing is not None:
-        lines.append(f"  routing: {', '.join(f'{queue} {share:.1%}' for queue, share in decision.routing.items())}")
+        told.append(f"  routing: {', '.join(f'{queue} {share:.1%}' for queue, share in decision.routing.items())}")
     if decision.pool is not None:
-        lines.append(f"  pool: {_replicas(decision.pool)}")
-    return "\n".join(lines)
+        told.append(f"  pool: {_replicas(decision.pool)}")
+    return "\n".join(part for line in told for part in _wrapped(line.rstrip()))
 
 
-def _body(terms: Mapping[str, Term]) -> list[str]:
-    columns = [name for name in COLUMNS if isinstance(terms.get(name), list)]
-    lines = _table({COLUMNS[name]: _list(terms[name]) for name in columns}) if "partitions" in columns else []
-    told = set(columns) if lines else set()
-    for name, value in terms.items():
-        if name in told or name in SAID_ELSEWHERE:
+def family_of(scaler_name: str, terms: Terms) -> Family:
+    """By the scaler's name; one's own variant of a scaler is told by its terms."""
+    by_name = next((family for family in FAMILIES if scaler_name in family.scalers), None)
+    return by_name or next((family for family in FAMILIES if family.marks & terms.keys()), ANYBODYS)
+
+
+def body(scaler_name: str, terms: Terms) -> list[str]:
+    """The terms of one fleet. Tables stand where the first of their terms comes up."""
+    family = family_of(scaler_name, terms)
+    said: list[str] = []
+    told = set(SAID_ELSEWHERE)
+    for name, term in terms.items():
+        if name in told:
             continue
-        groups = terms.get(f"{name}_groups")
-        told.add(f"{name}_groups")
-        word = WORDING.get(name)
-        text = word(value, terms) if word else f"{name.replace('_', ' ')}: {_value(value)}"
-        lines.append(f"{text}: {_groups(_list(groups))}" if isinstance(groups, list) else text)
-    return lines
+        found = next((each for each in family.tables if tabled(each, name, terms)), None)
+        if found is not None:
+            said += table(found, terms, WIDTH - 2)
+            told |= {each for each in found.headings if tabled(found, each, terms)}
+            continue
+        line = find_line(family, name, terms)
+        said += line.say(terms) if line is not None else [plain(name, term)]
+        told |= line.names if line is not None else {name}
+    return said
 
 
-def _table(columns: Mapping[str, list[Any]]) -> list[str]:
-    """One row a quantity, one column a partition."""
-    shown = {head: [_number(value) for value in values[:MANY]] for head, values in columns.items()}
-    head_width = max(len(head) for head in shown)
-    width = max(len(cell) for cells in shown.values() for cell in cells)
-    hidden = max(len(values) for values in columns.values()) - MANY
-    rows = [f"{head:<{head_width}}  {'  '.join(f'{cell:>{width}}' for cell in cells)}" for head, cells in shown.items()]
-    return rows + ([f"… and {hidden} partitions more"] if hidden > 0 else [])
+def find_line(family: Family, name: str, terms: Terms) -> Line | None:
+    """The first line that tells this term and whose other terms are all there."""
+    candidates: Sequence[Line] = (*family.lines, *ANYBODYS.lines)
+    return next((line for line in candidates if name in line.names and line.names <= terms.keys()), None)
 
 
-def _bin(label: str) -> Callable[[Term, Mapping[str, Term]], str]:
-    def say(value: Term, _: Mapping[str, Term]) -> str:
-        lag, rate = _list(value)
-        return f"bin at {label}: lag ≤ μ·w·f = {_number(lag)}, rate ≤ μ·f = {_number(rate)}/s"
-
-    return say
+def plain(name: str, term: Term) -> str:
+    """A term by its own name, with its unit."""
+    words, unit = _name_and_unit(name)
+    return f"{words}: {value(term)}{unit if isinstance(term, float | int) and not isinstance(term, bool) else ''}"
 
 
-def _packing(label: str, sign: str) -> Callable[[Term, Mapping[str, Term]], str]:
-    def say(value: Term, terms: Mapping[str, Term]) -> str:
-        current = terms.get("replicas")
-        verdict = ""
-        if isinstance(value, int) and isinstance(current, int):
-            holds = value > current if sign == ">" else value < current
-            verdict = f" {sign} {current}? {'yes' if holds else 'no'}"
-        elif isinstance(value, str):
-            verdict = f" {sign} {current}? no"
-        return f"|Least-Loaded({label})| = {value}{verdict}"
-
-    return say
+@cache
+def _name_and_unit(name: str) -> tuple[str, str]:
+    ending = next((ending for ending in UNITS if name.endswith(ending)), "")
+    words = [GREEK.get(word, word) for word in name.removesuffix(ending).split("_")]
+    return " ".join(words), UNITS.get(ending, "")
 
 
-def _violating(value: Term, terms: Mapping[str, Term]) -> str:
-    consumers = _list(value)
-    limit = _list(terms.get("bin_up"))
-    question = "assignment violates the SLO at f_up"
-    if not consumers:
-        return f"{question}? no"
-    said = [f"consumer {index}: lag {_number(lag)}, rate {_number(rate)}/s" for index, lag, rate in consumers[:MANY]]
-    above = f" (limits {_number(limit[0])} and {_number(limit[1])}/s)" if limit else ""
-    return f"{question}? yes, {'; '.join(said)}{above}"
-
-
-WORDING: dict[str, Callable[[Term, Mapping[str, Term]], str]] = {
-    "reason": lambda value, _: f"reason: {value}",
-    "current": lambda value, terms: f"assigned now ({terms.get('current_from', 'plan')}): {_groups(_list(value))}",
-    "bin_up": _bin("f_up"),
-    "bin_down": _bin("f_down"),
-    "rebalance_time_s": lambda value, _: f"t_r = {_value(value)} s",
-    "replicas": lambda value, _: f"|G| = {value}",
-    "LL_up": _packing("lag, f_up", ">"),
-    "LL_down": _packing("lag, f_down", "<"),
-    "LL_total_up": _packing("total lag, f_up", ">"),
-    "LL_total_down": _packing("total lag, f_down", "<"),
-    "violating": _violating,
-    "flag": lambda value, _: f"flag: {value or 'none'}",
-    "total_rate_per_s": lambda value, _: f"Σλ = {_value(value)}/s",
-    "needed_up": lambda value, _: f"⌈Σλ / capacity at f_up⌉ = {value}",
-    "needed_down": lambda value, _: f"⌈Σλ / capacity at f_down⌉ = {value}",
-    "most": lambda value, _: f"at most {value}",
-}
-
-
-def _groups(groups: Sequence[Sequence[int]]) -> str:
-    said = ["{" + ", ".join(map(str, group[:MANY])) + (", …" if len(group) > MANY else "") + "}" for group in groups]
-    return " ".join(said[:MANY]) + (f" … and {len(said) - MANY} groups more" if len(said) > MANY else "")
-
-
-def _list(value: Term) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        said = ", ".join(_value(item) for item in value[:MANY])
-        return f"[{said}{f', … {len(value) - MANY} more' if len(value) > MANY else ''}]"
-    return _number(value)
-
-
-def _number(value: Any) -> str:
-    """Floats with three decimals at most, whole ones without."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "unknown"}[value]
-    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+def _wrapped(line: str) -> list[str]:
+    if len(line) <= WIDTH:
+        return [line]
+    return textwrap.wrap(line, WIDTH, subsequent_indent="      ", break_on_hyphens=False)
 
 
 def _replicas(count: int) -> str:

@@ -1,9 +1,12 @@
 """``penstock run``, ``compare``, ``report`` and ``experiments``."""
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from experiments.replay.command import register_replay
 
 if TYPE_CHECKING:
     from experiments.experiment import Options
@@ -48,6 +51,7 @@ def register(app: typer.Typer) -> None:
         epilog="Example: penstock compare binpack-workload-1 --scalers binpack-tail,linear --repeat 3 --resume",
     )(compare)
     app.command("report", epilog="Example: penstock report runs/20260102T030405Z-binpack-workload-1-compare")(report)
+    register_replay(app)
 
 
 def list_experiments() -> None:
@@ -157,10 +161,12 @@ def _play(experiment: str, scalers: list[str], options: "Options", *, repeat: in
     from experiments.compare import begin, carry_out_all
     from experiments.progress import RunProgress
     from experiments.worlds import make_world
+    from penstock.registry import parse_scaler
     from penstock.settings import Folders
 
     console = Console()
     found = find_experiment(experiment)
+    options = dataclasses.replace(options, compared=tuple(parse_scaler(scaler).name for scaler in scalers))
     directory = begin(found, scalers, options, repeat, Folders().runs.absolute(), resume=resume)
     try:
         with (

@@ -4,13 +4,15 @@ Its directory is written before the first run, so that ``--resume`` knows what w
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from experiments.driver import carry_out, describe
+from experiments.driver import carry_out, describe, schedule_of
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.progress import RunProgress
 from penstock.errors import PenstockError
@@ -45,11 +47,15 @@ class ComparisonDirectory:
 
     @classmethod
     def create(cls, runs: Path, experiment: str) -> "ComparisonDirectory":
-        """A new one."""
+        """A new one; a number is added to its name where another was begun in the same second."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        path = runs / f"{stamp}-{slug(experiment)}-compare"
-        path.mkdir(parents=True, exist_ok=True)
-        return cls(path)
+        for attempt in count(1):
+            number = f"-{attempt}" if attempt > 1 else ""
+            path = runs / f"{stamp}-{slug(experiment)}-compare{number}"
+            with suppress(FileExistsError):
+                path.mkdir(parents=True)
+                return cls(path)
+        raise AssertionError("there is always another number")
 
     def read(self) -> Comparison:
         """What was asked for. PenstockError if this is not a comparison's directory."""
@@ -83,16 +89,20 @@ def _fields(options: Options) -> dict[str, Any]:
 def begin(
     experiment: Experiment, scalers: Sequence[str], options: Options, repeat: int, runs: Path, *, resume: bool
 ) -> ComparisonDirectory:
-    """A comparison's directory: with ``resume`` the newest one of the very same request, if there is one."""
+    """A comparison's directory: with ``resume`` the newest one of the very same request, if there is one.
+
+    Raises PenstockError for whatever is wrong with the request, its scalers and its workload, before anything is made.
+    """
     if not scalers:
         raise PenstockError("--scalers: name at least one, such as --scalers binpack-tail,linear")
     if repeat < 1:
         raise PenstockError(f"--repeat {repeat}: must be at least 1")
     for scaler in scalers:
-        run_spec(experiment, scaler, options, run="checked-before-anything-is-made")
+        spec = run_spec(experiment, scaler, options, run="checked-before-anything-is-made")
+    schedule_of(experiment, options, spec)  # the same for all: a workload that cannot be played ends here
     request = request_of(experiment, scalers, options, repeat)
     if resume:
-        for path in sorted(runs.glob(f"*-{slug(experiment.name)}-compare"), reverse=True):
+        for path in sorted(runs.glob(f"*-{slug(experiment.name)}-compare*"), reverse=True):
             earlier = ComparisonDirectory(path)
             if earlier.file.is_file() and earlier.read().request == request:
                 return earlier

@@ -60,7 +60,9 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line may change of an experiment."""
+    """What the command line may change of an experiment. ``compared`` names all scalers of the same comparison, so that
+    one's settings are not taken for a mistake in another's run.
+    """
 
     world: WorldName = "local"
     from_s: float = 0.0
@@ -74,6 +76,7 @@ class Options:
     faults: tuple[Fault, ...] = ()
     analytics: bool = True
     shadows: tuple[str, ...] | None = None
+    compared: tuple[str, ...] = ()
     initial_replicas: int | None = None
     max_replicas: int | None = None
 
@@ -91,7 +94,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
             f"{acting.name} scales {_fleet(kind.fleets)}, but {experiment.name} has {_fleet(experiment.fleets)}: "
             f"choose one of {', '.join(fitting_scalers(experiment))}"
         )
-    known = {*scaler_classes(), acting.name}
+    known = {*scaler_classes(), acting.name, *options.compared}
     for name in options.settings:
         if name not in known:
             raise unknown("scaler", name, known, "in --set scaler.parameter=value; see `penstock scalers`")
@@ -118,7 +121,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         max_replicas=max_replicas,
         worker=WorkerSpec(**at_speed(msgspec.structs.asdict(worker), options.speed)),
         system=system_at_speed(_system(experiment, options), options.speed),
-        faults=_faults(options, duration_s),
+        faults=_faults(experiment, options, duration_s),
         analytics=options.analytics and options.world != "sim",
         workload={
             "workload": experiment.workload,
@@ -266,10 +269,17 @@ def _with_settings(what: str, struct: AnyStruct, settings: Mapping[str, str]) ->
         raise PenstockError(f"--set {given}: {error}") from None
 
 
-def _faults(options: Options, duration_s: float) -> tuple[Fault, ...]:
+def _faults(experiment: Experiment, options: Options, duration_s: float) -> tuple[Fault, ...]:
+    """In the order in which they are due, at the run's speed. What cannot be done is refused here, before anything is
+    made, and not when it is due.
+    """
     for fault in options.faults:
         if not 0 <= fault.at_s < duration_s:
             raise PenstockError(f"--fault {fault}: the run has {duration_s:g} s; choose a second within it")
+    if options.faults and options.world == "sim":
+        from simulator.world import check_faults
+
+        check_faults(experiment.system, options.faults)
     return tuple(
         Fault(fault.kind, fault.at_s / options.speed, fault.seconds / options.speed)
         for fault in sorted(options.faults, key=lambda fault: fault.at_s)

@@ -4,8 +4,6 @@ Times are wall-clock nanoseconds since the Unix epoch as int64. An event's ``id`
 schedule, so that (run, id) is unique and every count can be taken by distinct id.
 """
 
-import hashlib
-import hmac
 from typing import Literal
 
 import msgspec
@@ -84,15 +82,3 @@ result_decoder = msgspec.json.Decoder(Result)
 def encode(record: msgspec.Struct) -> bytes:
     """JSON text of a wire record."""
     return event_encoder.encode(record)
-
-
-def sign(signing_key: bytes, *, run: str, event_id: int, payload: bytes | msgspec.Raw) -> str:
-    """HMAC-SHA256 (hex) over run, id and payload: a payment can neither be altered nor replayed under another id."""
-    message = b"%s/%d/%s" % (run.encode(), event_id, bytes(payload))
-    return hmac.digest(signing_key, message, hashlib.sha256).hex()
-
-
-def verify(signing_key: bytes, event: Event) -> bool:
-    """Whether ``event.mac`` is what the holder of ``signing_key`` would have written. Constant time in the MAC."""
-    expected = sign(signing_key, run=event.run, event_id=event.id, payload=event.payload)
-    return hmac.compare_digest(expected, event.mac)

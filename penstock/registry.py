@@ -4,18 +4,32 @@ import dataclasses
 import difflib
 import importlib.util
 import sys
-from collections.abc import Iterable, Mapping
+import traceback
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from penstock.contracts import Scaler
+from penstock.contracts import (
+    Decision,
+    FleetObservation,
+    PartitionObservation,
+    ReplicaCounts,
+    Scaler,
+    StreamObservation,
+)
 from penstock.errors import PenstockError
 from penstock.runspec import ScalerSpec
 
 ScalerClass = type[Scaler[Any, Any]]
+
+TUTORIAL = "docs/your-own-scaler.md has a complete one"
+
+UNREAD = dict.fromkeys(("arrived", "completed", "backlog", "in_flight"), "a rehearsal: nothing was read")
+"""What an observation says of itself in which nothing is known."""
 
 
 def scaler_classes() -> dict[str, ScalerClass]:
@@ -32,9 +46,13 @@ def scaler_names() -> list[str]:
 
 
 def find_scaler(spec: ScalerSpec) -> ScalerClass:
-    """The class behind a spec. Raises PenstockError with the nearest names."""
+    """The class behind a spec; one from a file is complete and has been rehearsed. PenstockError with the nearest
+    names, or with what is wrong with the file.
+    """
     if spec.file:
-        return _from_file(spec.file)
+        kind = _complete(_from_file(spec.file), spec.file)
+        _rehearse(kind, spec)
+        return kind
     for point in entry_points(group="penstock.scalers"):
         if point.name == spec.name:
             loaded: ScalerClass = point.load()
@@ -65,7 +83,10 @@ def parse_scaler(text: str, settings: Mapping[str, Mapping[str, str]] | None = N
     """``name`` or ``path.py:Class`` with the ``--set`` values that name it."""
     if ".py:" in text:
         kind = _from_file(text)
-        return ScalerSpec(name=kind.name, file=text, parameters=dict((settings or {}).get(kind.name, {})))
+        path, _, class_name = text.rpartition(":")
+        # Absolute: the process that will run it may have another working directory.
+        file = f"{Path(path).resolve()}:{class_name}"
+        return ScalerSpec(name=kind.name, file=file, parameters=dict((settings or {}).get(kind.name, {})))
     spec = ScalerSpec(name=text, parameters=dict((settings or {}).get(text, {})))
     find_scaler(spec)
     return spec
@@ -91,11 +112,13 @@ def unknown(kind: str, name: str, known: Iterable[str], way_out: str) -> Penstoc
 
 
 def _from_file(text: str) -> ScalerClass:
+    """The class that ``path.py:Class`` names. PenstockError if it is not there, or has no name."""
     path_text, _, class_name = text.rpartition(":")
     path = Path(path_text)
     if not path.is_file():
         raise PenstockError(f"{path}: no such file; a scaler from a file is given as path.py:Class")
-    module_name = f"penstock_scaler_{path.stem}"
+    # Two files of the same name are two modules: dataclasses look their types up by module.
+    module_name = f"penstock_scaler_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
     module_spec = importlib.util.spec_from_file_location(module_name, path)
     if module_spec is None or module_spec.loader is None:
         raise PenstockError(f"{path}: cannot be imported as Python")
@@ -103,9 +126,115 @@ def _from_file(text: str) -> ScalerClass:
     sys.modules[module_name] = module
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise PenstockError(f"{path}: {type(error).__name__} while importing it: {error}") from error
+    except (Exception, SystemExit) as error:
+        del sys.modules[module_name]
+        told = error.msg if isinstance(error, SyntaxError) else _one_line(error)
+        raise PenstockError(f"{path}{_line(error, path)}: {type(error).__name__} while importing it: {told}") from error
     kind = getattr(module, class_name, None)
     if not isinstance(kind, type) or not hasattr(kind, "decide"):
-        raise PenstockError(f"{path}: no scaler class {class_name!r} in it (a class with start and decide)")
+        own = [
+            name
+            for name, each in vars(module).items()
+            if isinstance(each, type) and each.__module__ == module_name and hasattr(each, "decide")
+        ]
+        way_out = f"it has {', '.join(own)}" if own else "it has none"
+        raise PenstockError(f"{path}: no scaler class {class_name!r} in it (a class with start and decide); {way_out}")
+    if not isinstance(getattr(kind, "name", None), str):
+        raise PenstockError(f"{text}: the class has no `name`, a text such as name = 'my-scaler'; {TUTORIAL}")
     return kind
+
+
+def _complete(kind: ScalerClass, file: str) -> ScalerClass:
+    """The class if it has all that a scaler has to have; else PenstockError names the first thing that is missing."""
+    checks = {
+        "fleets": (
+            _is_observation(getattr(kind, "fleets", None)),
+            "the kind of observation it reads, FleetObservation",
+        ),
+        "paper": (isinstance(getattr(kind, "paper", None), str), "a text: where it comes from"),
+        "Parameters": (dataclasses.is_dataclass(getattr(kind, "Parameters", None)), "a frozen dataclass"),
+        "State": (isinstance(getattr(kind, "State", None), type), "a msgspec.Struct that is written down as JSON"),
+        "period_s": (hasattr(kind, "period_s"), "seconds between two decisions"),
+        "start": (callable(getattr(kind, "start", None)), "a method that gives the first state"),
+    }
+    for name, (there, what) in checks.items():
+        if not there:
+            raise PenstockError(f"{file}: scaler {kind.name} has no `{name}` ({what}); {TUTORIAL}")
+    return kind
+
+
+def _is_observation(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, FleetObservation)
+
+
+def _rehearse(kind: ScalerClass, spec: ScalerSpec) -> None:
+    """Ask a scaler a few times beforehand. What fails here would fail in the middle of a run, where a scaler that fails
+    holds. It has to answer each time, with a state that can be written down and read. PenstockError with the line if it
+    does not. Parameters that are not all there yet, or wrong, are told when the scaler is made.
+    """
+    path = Path(spec.file.rpartition(":")[0])
+    try:
+        parameters = make_parameters(spec.name, kind.Parameters, spec.parameters)
+    except PenstockError:
+        return
+    doing = "is made"
+    try:
+        scaler: Scaler[Any, Any] = kind(parameters)  # type: ignore[call-arg]
+        doing = "starts"
+        state = msgspec.json.decode(msgspec.json.encode(scaler.start(1)), type=kind.State)
+        for what, observation in _rehearsals(kind.fleets, scaler.period_s):
+            doing = f"decides on {what}"
+            answer = scaler.decide(observation, state)
+            if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], Decision)):
+                raise TypeError(f"decide answers {answer!r:.60}, expected a Decision and a state")
+            state = msgspec.json.decode(msgspec.json.encode(answer[1]), type=kind.State)
+    except Exception as error:
+        raise PenstockError(
+            f"{path}{_line(error, path)}: scaler {kind.name} fails when it {doing}: "
+            f"{type(error).__name__}: {_one_line(error)}"
+        ) from error
+
+
+def _rehearsals(kind: type[FleetObservation], period_s: float) -> Iterator[tuple[str, FleetObservation]]:
+    """A fleet of which nothing is known; then, of the kinds that are little more than counters, one that is in demand,
+    in three decision intervals.
+    """
+    replicas = ReplicaCounts(joined=1)
+    yield "what is unknown", kind(time_s=0.0, fleet="rehearsal", replicas=replicas, unknown=UNREAD)
+    if kind not in (FleetObservation, StreamObservation):
+        return
+    for tick in (1, 2, 3):
+        arrived, completed = 400 * tick, 300 * tick
+        partitions: dict[str, Any] = (
+            {"partitions": (PartitionObservation(0, arrived, completed),)} if kind is StreamObservation else {}
+        )
+        yield (
+            f"reading {tick} of a fleet in demand",
+            kind(
+                time_s=tick * period_s,
+                fleet="rehearsal",
+                replicas=replicas,
+                arrived=arrived,
+                completed=completed,
+                backlog=arrived - completed,
+                in_flight=1,
+                service_rate_per_s=100.0,
+                **partitions,
+            ),
+        )
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """``:12``: the last line of that file on the way to the error; nothing if it never came there."""
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        return f":{error.lineno}"
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve() == path.resolve()
+    ]
+    return f":{lines[-1]}" if lines else ""
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or "no message"

@@ -9,8 +9,8 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.records import Event, encode
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
+from penstock.signing import Signer
 from producers.payments import payments
-from producers.signing import Signer
 
 _UNSENT = b'"sent_ns":0'
 _SENT = b'"sent_ns":'

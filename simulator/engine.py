@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from penstock.contracts import Actuator, FleetObservation, Monitor
 from penstock.errors import PenstockError
 from penstock.records import SCHEMA_VERSION, Outcome
+from penstock.results import RESULT_SCHEMA
 from penstock.runspec import Fault, RunSpec
 
 Floats = npt.NDArray[np.float64]
@@ -31,31 +32,6 @@ COMPLETED, FAILED, REJECTED, DEAD_LETTERED = range(len(OUTCOMES))
 """Outcome codes of an EventTable: positions in ``OUTCOMES``."""
 
 ROWS_PER_FILE = 1_000_000
-
-RESULT_SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("run", pa.string()),
-        ("pipeline", pa.string()),
-        ("stage", pa.string()),
-        ("outcome", pa.string()),
-        ("queue", pa.string()),
-        ("intended_ns", pa.int64()),
-        ("sent_ns", pa.int64()),
-        ("received_ns", pa.int64()),
-        ("started_ns", pa.int64()),
-        ("finished_ns", pa.int64()),
-        ("worker", pa.string()),
-        ("broker_ns", pa.int64()),
-        ("deadline_ns", pa.int64()),
-        ("visit", pa.int32()),
-        ("attempt", pa.int32()),
-        ("terminal", pa.bool_()),
-        ("reason", pa.string()),
-        ("schema", pa.int32()),
-    ]
-)
-"""Columns of the raw results, the same as of the live worlds' (a test holds the two equal)."""
 
 NAMES = [column.name for column in RESULT_SCHEMA if column.type == pa.string()]
 ASCENDING = ["id", "intended_ns", "sent_ns", "received_ns", "started_ns", "finished_ns"]

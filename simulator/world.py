@@ -4,10 +4,10 @@ Everything that a seed makes is written without a trace of the wall clock: the r
 replicas and results, byte by byte, on every machine.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -22,7 +22,7 @@ from penstock.schedule import Schedule
 from penstock.systems import FunctionSystem, NetworkSystem, QueueSystem, StreamSystem
 from penstock.world import Progress
 from simulator.clock import EPOCH_NS, VirtualClock, nanos
-from simulator.engine import Engine
+from simulator.engine import Engine, unsupported
 
 ENGINES: Final[dict[type[msgspec.Struct], str]] = {
     StreamSystem: "simulator.stream:make_engine",
@@ -32,6 +32,14 @@ ENGINES: Final[dict[type[msgspec.Struct], str]] = {
 }
 """Who simulates which kind of fleet; imported only when it is wanted."""
 
+FAULTS: Final[dict[type[msgspec.Struct], str]] = {
+    StreamSystem: "simulator.stream:FAULTS",
+    QueueSystem: "simulator.queue_fleet:FAULTS",
+    FunctionSystem: "simulator.network_stations:FAULTS",
+    NetworkSystem: "simulator.network_stations:FAULTS",
+}
+"""What can go wrong on purpose in which kind of fleet."""
+
 DRAIN_STEP_S = 1.0
 DRAIN_STALL_S = 30.0
 """A drain in which nothing is finished for this long is given up; what is left counts as in flight."""
@@ -39,12 +47,24 @@ DRAIN_STALL_S = 30.0
 
 def find_engine(spec: RunSpec) -> Callable[[RunSpec, Schedule], Engine]:
     """What makes the engine of a run's kind of fleet. PenstockError where there is none."""
-    where = ENGINES.get(type(spec.system))
-    if where is None:
-        raise PenstockError(f"--world sim: nothing simulates a {type(spec.system).__name__}; use --world local")
-    module, _, name = where.partition(":")
-    make: Callable[[RunSpec, Schedule], Engine] = getattr(import_module(module), name)
+    make: Callable[[RunSpec, Schedule], Engine] = _of_kind(spec.system, ENGINES)
     return make
+
+
+def check_faults(system: msgspec.Struct, faults: Iterable[Fault]) -> None:
+    """Raise PenstockError for the first fault that the simulated kind of fleet does not have, with those it has."""
+    for fault in faults:
+        known: Collection[str] = _of_kind(system, FAULTS)
+        if fault.kind not in known:
+            raise unsupported(fault, known)
+
+
+def _of_kind(system: msgspec.Struct, places: Mapping[type[msgspec.Struct], str]) -> Any:
+    where = places.get(type(system))
+    if where is None:
+        raise PenstockError(f"--world sim: nothing simulates a {type(system).__name__}; use --world local")
+    module, _, name = where.partition(":")
+    return getattr(import_module(module), name)
 
 
 class SimWorld:

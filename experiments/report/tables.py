@@ -249,7 +249,7 @@ def _step_rows(steps: Iterable[Step]) -> Iterator[tuple[float, list[Text]]]:
 
 
 def _terms(step: Step) -> Mapping[str, Term]:
-    """The arithmetic of a decision: of the fleet, or where it is about several, of the first of those that it changed."""
+    """The arithmetic of a decision: of the fleet, or where it is about several, of the first one that it changed."""
     told = step.decision.why
     fleets = (step.record.observation.fleet, *step.decision.targets, *told)
     name = next((fleet for fleet in fleets if fleet in told), None)

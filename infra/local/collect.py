@@ -14,33 +14,10 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from penstock.errors import PenstockError
 from penstock.records import Result, result_decoder
+from penstock.results import RESULT_SCHEMA
 
 ROWS_PER_FILE = 200_000
 READ_TIMEOUT_S = 30.0
-
-RESULT_SCHEMA = pa.schema(
-    [
-        ("id", pa.int64()),
-        ("run", pa.string()),
-        ("pipeline", pa.string()),
-        ("stage", pa.string()),
-        ("outcome", pa.string()),
-        ("queue", pa.string()),
-        ("intended_ns", pa.int64()),
-        ("sent_ns", pa.int64()),
-        ("received_ns", pa.int64()),
-        ("started_ns", pa.int64()),
-        ("finished_ns", pa.int64()),
-        ("worker", pa.string()),
-        ("broker_ns", pa.int64()),
-        ("deadline_ns", pa.int64()),
-        ("visit", pa.int32()),
-        ("attempt", pa.int32()),
-        ("terminal", pa.bool_()),
-        ("reason", pa.string()),
-        ("schema", pa.int32()),
-    ]
-)
 
 
 def copy_results(bootstrap: str, topic: str, folder: Path) -> int:

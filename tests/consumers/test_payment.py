@@ -8,7 +8,8 @@ import pytest
 
 from consumers.examination import Examiner
 from consumers.payment import InvalidPaymentError, Risk, check, score, validate
-from penstock.records import Event, Payment, encode, sign
+from penstock.records import Event, Payment, encode
+from penstock.signing import Signer
 
 KEY = bytes(range(32))
 RUN = "run-1"
@@ -17,12 +18,11 @@ GOOD = Payment(account="a-1", merchant="m-1", amount_cents=1250, currency="EUR",
 
 def event(payment: object = GOOD, *, event_id: int = 7, run: str = RUN, key: bytes = KEY) -> Event:
     payload = msgspec.Raw(msgspec.json.encode(payment))
-    mac = sign(key, run=run, event_id=event_id, payload=payload)
-    return Event(event_id, run, "payments", "k", 100, 200, payload, mac)
+    return Event(event_id, run, "payments", "k", 100, 200, payload, Signer(key, run).sign(event_id, payload))
 
 
 def test_a_signed_payment_of_this_run_is_taken() -> None:
-    assert check(event(), signing_key=KEY, run=RUN) == GOOD
+    assert check(event(), Signer(KEY, RUN)) == GOOD
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_signed_payment_of_this_run_is_taken() -> None:
 )
 def test_what_must_not_be_booked_is_refused_with_its_reason(bad: Event, reason: str) -> None:
     with pytest.raises(InvalidPaymentError, match=reason):
-        check(bad, signing_key=KEY, run=RUN)
+        check(bad, Signer(KEY, RUN))
 
 
 @pytest.mark.parametrize(
@@ -84,6 +84,7 @@ def test_an_examination_keeps_what_can_be_known_of_a_bad_event() -> None:
         return found.id, found.sent_ns, found.reason
 
     assert reason(encode(event(key=b"x"))) == (7, 200, "bad signature")
+    assert reason(encode(msgspec.structs.replace(event(), mac="ü" * 64))) == (7, 200, "bad signature")
     assert reason(encode(event(run="run-2"))) == (None, 200, "belongs to run 'run-2'")
     assert reason(b"{broken")[:2] == (None, None)
     assert reason(b"")[2].startswith("unreadable")

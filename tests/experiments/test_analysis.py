@@ -1,5 +1,6 @@
 """The numbers of a run against cases small enough to be done by hand, and the rules of the verdict."""
 
+import gc
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from controller.journal import RunJournal, TickRecord
-from experiments.analysis import Summary, analyse, judge, summary_of
+from experiments.analysis import Journals, Summary, analyse, judge, read_records, summary_of
 from penstock.contracts import (
     Accepted,
     Action,
@@ -167,6 +168,37 @@ def test_a_tick_without_observation_is_read_too(tmp_path: Path) -> None:
     fleet_only = FleetObservation(time_s=0.1, fleet="payments", replicas=ReplicaCounts(joined=1))
     summary = analyse(small_run(tmp_path / "run", [msgspec.structs.replace(blind, observation=fleet_only)]))
     assert summary.holds == {"no observation: timeout": 1}
+
+
+def test_a_journal_that_was_read_is_not_decoded_again_until_it_grows(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "r", [tick(0, scale("none", 1))])
+    first = read_records(directory)
+    assert read_records(directory)[0] is first[0]
+    journal = RunJournal(directory)
+    journal.tick(tick(1, hold("payments", "waiting")))
+    journal.close()
+    assert [record.tick for record in read_records(directory)] == [0, 1]
+    assert analyse(directory).ticks == 2
+
+
+def test_journals_are_kept_up_to_a_length_and_the_longest_unused_go_first(tmp_path: Path) -> None:
+    runs = [small_run(tmp_path / name, [tick(0, scale("none", 1))]) for name in "abc"]
+    length_bytes = runs[0].decisions_file.stat().st_size
+    assert all(run.decisions_file.stat().st_size == length_bytes for run in runs)
+    journals = Journals(kept_bytes=2 * length_bytes)
+    a, b, again = (journals.ticks(runs[index]) for index in (0, 1, 0))
+    journals.ticks(runs[2])
+    assert again is a and journals.ticks(runs[0]) is a
+    assert journals.ticks(runs[1]) is not b
+    assert Journals(kept_bytes=length_bytes - 1).ticks(runs[0]) == a
+
+
+def test_the_garbage_collector_works_again_after_a_journal_that_cannot_be_read(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "r", [])
+    directory.decisions_file.write_text('{"tick": "three"}\n')
+    with pytest.raises(PenstockError, match=r"decisions.jsonl:1: not a TickRecord"):
+        read_records(directory)
+    assert gc.isenabled()
 
 
 def test_rebalances_are_those_seen_after_the_start(tmp_path: Path) -> None:

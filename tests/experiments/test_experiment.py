@@ -1,8 +1,11 @@
 """From an experiment and the command line to the description of one run."""
 
+from pathlib import Path
+
 import pytest
 
 from experiments.catalogue import find_experiment
+from experiments.compare import begin
 from experiments.experiment import Options, at_speed, parse_faults, run_spec, slice_seconds
 from penstock.errors import PenstockError
 from penstock.runspec import Fault, WorldName
@@ -115,3 +118,15 @@ def test_an_unknown_experiment_names_its_neighbours() -> None:
         PenstockError, match=r"unknown experiment 'binpack-workload1' \(did you mean binpack-workload-1"
     ):
         find_experiment("binpack-workload1")
+
+
+def test_settings_of_another_scaler_of_the_comparison_are_no_mistake() -> None:
+    options = Options(settings={"own": {"x": "1"}}, compared=("own", "linear"))
+    assert run_spec(WORKLOAD_1, "linear", options, "r").scaler.name == "linear"
+    with pytest.raises(PenstockError, match="unknown scaler 'own'"):
+        run_spec(WORKLOAD_1, "linear", Options(settings={"own": {"x": "1"}}), "r")
+
+
+def test_two_comparisons_of_one_second_have_their_own_directories(tmp_path: Path) -> None:
+    made = {begin(WORKLOAD_1, ["linear"], Options(world="sim"), 1, tmp_path, resume=False).path for _ in range(5)}
+    assert len(made) == 5

@@ -1,6 +1,7 @@
 """Measures against small cases worked by hand, and the properties that reports rely on."""
 
 import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from penstock.measures import (
     BUCKET_RATIO,
     PERCENTILES,
     Floats,
+    Ints,
     bootstrap_interval,
     bucket_of,
     bucket_upper_s,
@@ -20,6 +22,7 @@ from penstock.measures import (
     conservation,
     histogram,
     histogram_percentiles,
+    nearest_ranks,
     percentiles_s,
     replica_seconds,
     replicas_over_time,
@@ -151,6 +154,41 @@ def test_counts_that_disagree_are_named_with_their_first_ids(
     )
     assert not balance.exact
     assert any(text.startswith(what) and "2" in text for text in balance.disagreements)
+
+
+event_ids = st.lists(st.integers(-3, 12)).map(lambda values: np.asarray(values, dtype=np.int64))
+
+
+@given(st.integers(0, 9), event_ids, event_ids, event_ids, event_ids)
+def test_balances_count_distinct_ids_whatever_is_there_twice_or_foreign(
+    scheduled: int, acknowledged: Ints, booked: Ints, completed: Ints, failed: Ints
+) -> None:
+    """Against the plain definition, in sets."""
+    schedule, ledger = set(range(scheduled)), set(booked.tolist())
+    acked, done = (set(values.tolist()) & schedule for values in (acknowledged, completed))
+    only_failed = (set(failed.tolist()) & schedule) - done
+    answered = done | only_failed
+    balance = conservation(
+        scheduled=scheduled,
+        acknowledged=acknowledged,
+        booked=booked,
+        results={"completed": completed, "failed": failed},
+        result_rows=len(completed) + len(failed),
+    )
+    assert balance.booked == len(ledger)
+    assert (balance.acknowledged, balance.never_sent) == (len(acked), scheduled - len(acked))
+    assert (balance.completed, balance.failed) == (len(done), len(only_failed))
+    assert balance.lost == len(acked - answered)
+    assert balance.redelivered == len(completed) + len(failed) - len(answered)
+    assert balance.agree == (acked == answered and ledger == done)
+
+
+@given(st.integers(1, 10**7), st.sampled_from([*PERCENTILES, 0.1, 99.99, 100.0]))
+def test_the_rank_of_a_percentile_is_the_least_that_covers_its_share(count: int, percentile: float) -> None:
+    (rank,) = nearest_ranks(count, (percentile,)).tolist()
+    share = Decimal(str(percentile)) / 100
+    assert rank >= share * count
+    assert rank == 1 or rank - 1 < share * count
 
 
 def test_events_known_to_be_waiting_are_in_flight_and_not_lost() -> None:

@@ -2,16 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from penstock.records import encode, event_decoder, payment_decoder, sign, verify
+from penstock.records import encode, event_decoder, payment_decoder
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.schedule import Schedule
+from penstock.signing import Signer
 from producers.encoding import signed_records
 from producers.payments import CHUNK, payments
 from producers.schedule import make_schedule
-from producers.signing import Signer
 from producers.workloads import Constant
 
 KEY = b"a key for tests"
@@ -61,11 +59,5 @@ def test_a_record_is_the_kernel_s_event_with_the_time_of_sending_filled_in(sched
         assert (event.id, event.key.encode(), event.sent_ns) == (event_id, record.key, 1_700_000_000_123_456_789)
         assert event.intended_ns == 1_700_000_000_000_000_000 + schedule.intended_offset_ns[event_id]
         assert event.deadline_ns == event.intended_ns + 500_000_000
-        assert verify(KEY, event)
+        assert Signer(KEY, spec().run).verify(event)
         assert payment_decoder.decode(event.payload).account == event.key
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=200), st.text(max_size=40), st.integers(0, 2**63), st.binary(max_size=300))
-def test_the_fast_signature_is_the_kernel_s(key: bytes, run: str, event_id: int, payload: bytes) -> None:
-    assert Signer(key, run).sign(event_id, payload) == sign(key, run=run, event_id=event_id, payload=payload)

@@ -17,11 +17,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.records import event_decoder, verify
+from penstock.records import event_decoder
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.schedule import Schedule
 from penstock.settings import Endpoints
+from penstock.signing import Signer
 from producers.schedule import make_schedule
 from producers.sender import CLIENT, Sender
 from producers.workloads import Constant
@@ -139,7 +140,7 @@ def test_every_event_arrives_once_signed_on_its_partition_not_before_its_time(
     for partition, values in values_by_partition(services.kafka, spec.events_topic).items():
         for offset, value in enumerate(values):
             event = event_decoder.decode(value)
-            assert verify(KEY, event)
+            assert Signer(KEY, event.run).verify(event)
             assert event.run == spec.run
             assert (rows["partition"][event.id], rows["offset"][event.id]) == (partition, offset)
             assert rows["sent_ns"][event.id] == event.sent_ns

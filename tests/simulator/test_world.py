@@ -1,7 +1,9 @@
 """Whole runs in virtual time through the driver: directory, measures, verdict, report; one seed, the same bytes."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import numpy as np
@@ -11,20 +13,21 @@ from rich.console import Console
 
 from controller.journal import read_replica_events, read_ticks
 from experiments.analysis import Summary, analyse, summary_of
-from experiments.catalogue import find_experiment
+from experiments.catalogue import EXPERIMENTS, find_experiment
 from experiments.compare import ComparisonDirectory, begin, carry_out_all
-from experiments.experiment import Experiment, Options, parse_faults, run_spec
+from experiments.driver import describe, schedule_of
+from experiments.experiment import Experiment, Options, fitting_scalers, parse_faults, run_spec
 from experiments.progress import RunProgress
 from experiments.report import write_report
 from experiments.worlds import make_world
-from infra.local import collect
 from penstock.errors import PenstockError
+from penstock.results import RESULT_SCHEMA
 from penstock.rundir import RunDirectory, read_lines
-from penstock.runspec import FaultRecord, WorkerSpec
+from penstock.runspec import FaultKind, FaultRecord, WorkerSpec
 from penstock.systems import FunctionSpec, FunctionSystem, NetworkSystem, QueueSystem, StreamSystem
 from simulator.clock import EPOCH_NS
-from simulator.engine import OUTCOMES, RESULT_SCHEMA, EventTable
-from simulator.world import ENGINES, SimWorld
+from simulator.engine import OUTCOMES, EventTable
+from simulator.world import ENGINES, SimWorld, check_faults
 from tests.simulator.playing import spec_of
 
 STEADY = Experiment(
@@ -119,9 +122,47 @@ def test_faults_are_written_down_and_nothing_is_lost(tmp_path: Path) -> None:
     assert summary.latency.max_s is not None and summary.latency.max_s > 4.9
 
 
-def test_a_fault_that_cannot_be_simulated_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(PenstockError, match="knows blind-monitor, freeze-workers, kill-worker"):
-        play(tmp_path, "linear", Options(world="sim", seconds=10, faults=parse_faults(["stop-broker@3+2"])))
+def test_a_fault_that_cannot_be_simulated_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    with pytest.raises(PenstockError, match=r"stop-broker@3\+2: .* knows blind-monitor, freeze-workers, kill-worker"):
+        play(
+            tmp_path,
+            "linear",
+            Options(world="sim", seconds=10, faults=parse_faults(["kill-worker@1", "stop-broker@3+2"])),
+        )
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", list(ENGINES))
+def test_what_is_refused_beforehand_is_what_the_engine_would_refuse(kind: type[msgspec.Struct], tmp_path: Path) -> None:
+    experiment = next(each for each in EXPERIMENTS.values() if type(each.system) is kind)
+    options = Options(world="sim", seconds=experiment.seconds / 20)
+    scaler = fitting_scalers(experiment)[0]
+    beforehand, when_due = set(), set()
+    for fault in parse_faults(f"{name}@1+1" for name in get_args(FaultKind)):
+        directory, spec = describe(experiment, scaler, options, tmp_path)
+        schedule_of(experiment, options, spec).write(directory.schedule_file)
+        try:
+            check_faults(experiment.system, [fault])
+        except PenstockError:
+            beforehand.add(fault.kind)
+        with SimWorld() as world:
+            world.prepare(spec, directory)
+            world.start()
+            world.wait_until(1.0)
+            try:
+                world.inject(fault)
+            except PenstockError:
+                when_due.add(fault.kind)
+    assert beforehand == when_due
+    assert set(get_args(FaultKind)) > beforehand >= {"kill-controller", "restart-redis"}
+
+
+def test_a_workload_that_cannot_be_played_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.csv"
+    experiment = replace(STEADY, workload=f"trace:path={missing}")
+    with pytest.raises(PenstockError, match=f"^{missing}: no such trace file"):
+        compare(tmp_path, experiment, ["linear"], Options(world="sim", seconds=10))
+    assert not list(tmp_path.iterdir())
 
 
 def test_events_that_cannot_be_finished_are_in_flight_and_said_so(tmp_path: Path) -> None:
@@ -194,10 +235,6 @@ def test_every_kind_of_fleet_has_an_engine() -> None:
 # --- raw results -----------------------------------------------------------------------------------------------------
 
 
-def test_raw_results_have_the_columns_of_the_live_worlds() -> None:
-    assert RESULT_SCHEMA.equals(collect.RESULT_SCHEMA)
-
-
 def test_a_table_of_events_is_written_as_results(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(spec_of(seconds=5), start_ns=EPOCH_NS)
     table = EventTable(
@@ -228,3 +265,25 @@ def test_a_table_of_events_is_written_as_results(tmp_path: Path) -> None:
     assert (first["worker"], first["queue"], first["outcome"], first["reason"]) == ("b", "q", OUTCOMES[0], "")
     assert (second["worker"], second["outcome"], second["reason"]) == ("", "rejected", "full")
     assert (first["run"], first["stage"], first["terminal"], first["broker_ns"]) == ("simulated", "work", True, None)
+
+
+FAILS_LATER = """
+from controller.scalers.linear import Linear
+
+
+class FailsLater(Linear):
+    name = "fails-later"
+
+    def decide(self, observation, state):
+        if observation.time_s > 10:
+            raise RuntimeError("out of ideas")
+        return super().decide(observation, state)
+"""
+
+
+def test_a_scaler_that_fails_in_mid_run_makes_the_run_invalid(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(FAILS_LATER)
+    _, summary = play(tmp_path, f"{tmp_path / 'own.py'}:FailsLater", Options(world="sim", seconds=20))
+    assert summary.verdict == "INVALID"
+    assert summary.scaler_failures == 10
+    assert "fails-later failed on 10 of 20 ticks and held instead" in summary.reasons[0]

@@ -312,8 +312,8 @@ def test_the_containers_of_a_bank_of_queues_are_what_counts() -> None:
 def test_the_arithmetic_is_explained() -> None:
     text = explain("elastic-faas", decide(intent(), observe(300, 1)))
     assert "elastic-faas on functions: scale up to 3 replicas" in text
-    assert "NSP': 30" in text
-    assert "n: 7.262" in text
+    assert "NSP' = Q / SPc = 30" in text
+    assert "n = 7.262 iterations" in text
 
 
 @pytest.mark.parametrize(

@@ -437,7 +437,7 @@ def test_the_arithmetic_is_explained() -> None:
     second = observation(2, 400, status(arrived=400), pool=("p1",), routing={"q1": 1.0})
     text = explain("multiqueue", second_decision(observation(1, 0, status()), second))
     assert "scale up to 2 replicas" in text
-    assert "avg P K: 0.75" in text
+    assert "avg(P_K) = 0.75 > maxP_K = 0.7? yes" in text
     assert "routing: q1 0.0%, p1 100.0%" in text
 
 

@@ -1,0 +1,89 @@
+"""Autoscalers of clusters and platforms: HPA, KEDA, Knative's KPA, OpenFaaS; DS2 and Flink's."""
+
+from controller.explanations.consumer_groups import PARTITIONS
+from controller.explanations.wording import Family, lines
+
+HPA_LINES = lines(
+    "replicas = {replicas}, brought within the bounds: {bounded}",
+    "Σ metric = {sum}, target per replica = {target}",
+    "replicas = {replicas}, ready = {ready}",
+    "replicas = {replicas}, existing = {existing}",
+    "ratio = Σ metric / (target · {ready} ready) = {ratio}: |1 − ratio| ≤ tolerance? {within_tolerance}",
+    "ratio = Σ metric / (target · {existing} existing) = {ratio}: |1 − ratio| ≤ tolerance? {within_tolerance}",
+    "none ready, no ratio; without load? {within_tolerance}",
+    "desired = {desired} (⌈Σ metric / target⌉; within the tolerance the replicas that there are)",
+    "highest desired in the stabilisation window = {highest_in_window}",
+    "scale-up limit = max(2 · replicas, replicas + 4) = {scale_up_limit}",
+    "wanted = {wanted}",
+    "replicas = {replicas}",
+)
+
+HPA = Family(frozenset({"hpa"}), (*lines("metric: {metric}"), *HPA_LINES))
+
+KEDA = Family(
+    frozenset({"keda-kafka", "keda-rabbitmq"}),
+    (
+        *lines(
+            "messages, ready and unacknowledged = {messages} (mode {mode})",
+            "published {publish_per_s}/s, delivered {deliver_per_s}/s",
+            "total lag of the group = {total_lag_of_group}",
+            "metric = {metric}, target per replica = {target}",
+            "trigger active? {active}; polled now? {polled}",
+            "inactive for {quiet_s} s > cooldown = {cooldown_s} s? {quiet_s > cooldown_s}",
+        ),
+        *HPA_LINES,
+    ),
+    (PARTITIONS,),
+)
+
+KPA = Family(
+    frozenset({"kpa"}),
+    lines(
+        "requests in the system = {in_system}",
+        "average over the stable window = {stable_average}, over the panic window = {panic_average}",
+        "target per replica = {target}",
+        "replicas = {replicas}, ready = {ready}",
+        "stable: ⌈average / target⌉ = {stable}, within the limits of one step {stable_limited}",
+        "panic: ⌈average / target⌉ = {panic}, within the limits of one step {panic_limited}; in panic? {in_panic}",
+        "desired = {desired}",
+        "wanted = {wanted}",
+    ),
+)
+
+OPENFAAS = Family(
+    frozenset({"openfaas-ce", "openfaas-pro"}),
+    lines(
+        "completed {rate_per_s}/s > {alert_rate_per_s}/s? {rate_per_s > alert_rate_per_s}",
+        "above for {above_for_s} s",
+        "step = ⌈max / 100 · factor⌉ = {step}, at most {most}",
+        "alert: {alert}",
+        "load of type {type} = {load}",
+        "replicas = {replicas}, ready = {ready}",
+        "replicas = {replicas}",
+        "mean load = load / ready = {mean_load}",
+        "target per replica = {target}, of which {target_proportion:%}",
+        "desired = ⌈ready · mean load / (target · proportion)⌉ = {desired}",
+        "wanted = {wanted}",
+    ),
+)
+
+DATAFLOW = Family(
+    frozenset({"ds2", "flink"}),
+    lines(
+        "in this state since {since_s} s; stabilisation interval = {stabilisation_s} s",
+        "lag = {lag} events",
+        "input rate λ = {input_rate_per_s}/s",
+        "true rate of one replica = {true_rate_per_s}/s ({true_rate_from})",
+        "headroom f = {headroom}",
+        "replicas = {replicas}",
+        "needed = ⌈(1 + f) · λ / true rate⌉ = {needed}",
+        "wanted = {wanted}",
+        "capacity = replicas · true rate = {capacity_per_s}/s",
+        "target capacity = {target_capacity_per_s}/s",
+        "utilisation boundary: {scale_up_below_per_s} ≤ capacity ≤ {scale_down_above_per_s:unbounded}/s? "
+        "outside: {outside}",
+        "recommended = ⌈replicas · target / capacity⌉ = {recommended}",
+        "scale-in first recommended at {scale_in_since_s} s; largest recommendation since = {largest_in_interval}; "
+        "interval not over, waits? {waits}",
+    ),
+)

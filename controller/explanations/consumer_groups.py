@@ -1,0 +1,89 @@
+"""Scalers of Kafka consumer groups: bin packing (Ezzeddine, Baude, Huet) and what it is compared with."""
+
+from controller.explanations.wording import MANY, Family, Line, Table, Terms, as_list, lines, number
+
+PARTITIONS = Table(
+    "partitions",
+    {
+        "partitions": "partition",
+        "lag": "lag (events)",
+        "rate_per_s": "λ (events/s)",
+        "total_lag": "total lag = lag + λ·t_r",
+    },
+    "partitions",
+)
+
+
+def _violating(terms: Terms) -> list[str]:
+    consumers, limit = as_list(terms["violating"]), as_list(terms.get("bin_up"))
+    question = "assignment violates the SLO at f_up"
+    if not consumers:
+        return [f"{question}? no"]
+    said = [f"consumer {index}: lag {number(lag)}, rate {number(rate)}/s" for index, lag, rate in consumers[:MANY]]
+    above = f" (limits {number(limit[0])} and {number(limit[1])}/s)" if limit else ""
+    return [f"{question}? yes, {'; '.join(said)}{above}"]
+
+
+ASSIGNED = lines("assigned now ({current_from}): {current:groups}")
+
+PACKED = (
+    *ASSIGNED,
+    *lines(
+        "bin at f_up: lag ≤ μ·w·f = {bin_up.0}, rate ≤ μ·f = {bin_up.1}/s",
+        "bin at f_down: lag ≤ μ·w·f = {bin_down.0}, rate ≤ μ·f = {bin_down.1}/s",
+        "t_r = {rebalance_time_s} s",
+        "peak λ = {peak_rate_per_s}/s; a partition: lag {peak_per_partition.0}, rate {peak_per_partition.1}/s",
+        "|G| = {replicas}",
+        "|Least-Loaded(peak)| = {LL_peak}",
+    ),
+    *lines(
+        *(
+            f"|Least-Loaded({load}, {at})| = {{{term}}} {sign} {{replicas}}? {{{term} {sign} replicas}}{told}"
+            for term, load, at, sign in (
+                ("LL_up", "lag", "f_up", ">"),
+                ("LL_down", "lag", "f_down", "<"),
+                ("LL_total_up", "total lag", "f_up", ">"),
+                ("LL_total_down", "total lag", "f_down", "<"),
+            )
+            for told in (f": {{{term}_groups:groups}}", "")
+        )
+    ),
+    Line(frozenset({"violating"}), _violating),
+    *lines("flag: {flag:none}", "{capped}"),
+)
+
+PACKING = Family(
+    frozenset({"binpack", "binpack-tail", "least-loaded", "overprovision"}),
+    PACKED,
+    (PARTITIONS,),
+    frozenset({"bin_up", "LL_up"}),
+)
+
+BINSCALE = Family(
+    frozenset({"binscale"}),
+    PACKED,
+    (PARTITIONS._replace(headings=PARTITIONS.headings | {"total_lag": "total lag = lag + Σλ·t_r/P"}),),
+)
+
+BY_RATE = Family(
+    frozenset({"linear", "optimal", "mwf-rscore"}),
+    (
+        *ASSIGNED,
+        *lines(
+            "Σλ = {total_rate_per_s}/s",
+            "replicas = {replicas}",
+            "⌈Σλ / capacity at f_up⌉ = {needed_up}",
+            "⌈Σλ / capacity at f_down⌉ = {needed_down}",
+            "wanted = {wanted}, at most {most}",
+            "one replica carries {replica_capacity_per_s}/s",
+            "wanted = {wanted}",
+            "capacity of a consumer C = {capacity_per_s}/s",
+            "reason to pack anew: {trigger:none}",
+            "Rscore = Σλ of the partitions that move / C = {r_score}",
+            "|MWF(λ, C)| = {MWF}: {MWF_groups:groups}",
+            "{capped}",
+        ),
+    ),
+    (PARTITIONS,),
+    frozenset({"MWF", "needed_up"}),
+)

@@ -1,0 +1,84 @@
+"""Scalers of functions: AMESoS (Tsenos, Peri, Kalogeraki) and what it is compared with; Elastic-FaaS (Kathirvel,
+Parasuraman) and its provider.
+"""
+
+from controller.explanations.wording import Family, Line, fill, lines
+
+FORECAST = lines(
+    "λ = {lambda_per_s}/s",
+    "S_t = {S_per_s}/s, tr_t = {tr_per_s}/s, S_t + tr_t = {S_plus_tr_per_s}/s",
+    "λ_pred = max(0, S_t + tr_t) = {lambda_pred_per_s}/s",
+    "μ = λ_pred / ρ = {mu_per_s}/s, avgProcessTime = {avgProcessTime_s} s",
+)
+
+LAXITY = "laxity_90 = {laxity_90_s:seconds} of {messages} messages"
+UP = "up: laxity_90 < threshold = {threshold_s} s? {laxity_90_s < threshold_s}; c' = {c_new} > c = {c}? {c_new > c}"
+DOWN = "down: laxity_90 > threshold = {threshold_s} s? {laxity_90_s > threshold_s}; c' = {c_new} < c = {c}? {c_new < c}"
+
+AMESOS = Family(
+    frozenset({"amesos"}),
+    (
+        *FORECAST,
+        *lines(
+            "threshold = {threshold_s} s",
+            "c = {c}, c' = ⌈μ · avgProcessTime⌉ = {c_new}",
+        ),
+        Line(
+            frozenset({"laxity_90_s", "messages", "threshold_s", "c", "c_new"}),
+            lambda terms: [fill(text, terms) for text in (LAXITY, UP, DOWN)],
+        ),
+    ),
+    marks=frozenset({"laxity_90_s"}),
+)
+
+DWP = Family(
+    frozenset({"dwp"}),
+    (
+        *FORECAST,
+        *lines(
+            "deadlines missed in this epoch: {missed_share:%}",
+            "c = {c}, c' = ⌈μ · avgProcessTime⌉ = {c_new}: c' > c? {c_new > c}; c' < c? {c_new < c}",
+        ),
+    ),
+)
+
+LASS = Family(
+    frozenset({"lass", "lass-as-coded"}),
+    lines(
+        "λ over the long window = {rate_long_per_s}/s, over the short one = {rate_short_per_s}/s",
+        "λ = {lambda_per_s}/s",
+        "μ = {mu_per_s}/s",
+        "P(W ≤ t) = {P_W_at_most_t} with t = {t_s} s and c = {c}, the fewest containers that keep it",
+        "replicas = {current_replicas}",
+        "{capped}",
+    ),
+)
+
+RPS = Family(
+    frozenset({"rps"}),
+    lines(
+        "currentLoad = {currentLoad_per_s}/s",
+        "targetLoadPerReplica = ρ · μ = {rho} · {mu_per_s}/s = {targetLoadPerReplica_per_s}/s",
+        "targetLoadPerReplica = {targetLoadPerReplica_per_s}/s",
+        "replicas = {current_replicas}, desired = ⌈currentLoad / targetLoadPerReplica⌉ = {desired}",
+        "μ = {mu_per_s}/s, ρ = {rho}",
+    ),
+)
+
+ELASTIC_FAAS = Family(
+    frozenset({"elastic-faas", "elastic-faas-published", "faas", "provider-ramp"}),
+    lines(
+        "Q = {Q} events, SPc = {SPc} events a container",
+        "NSP' = Q / SPc = {NSP'}",
+        "n = {n} iterations, c = {c} containers in the first",
+        "t_iter = {t_iter} s, L = {L} s, PPT = {PPT} s: n · t_iter > L and n · t_iter > PPT? {triggered}",
+        "MNSP = {MNSP}",
+        "NP = {NP}, NP' = {NP'}: NP' > NP? {NP' > NP}; NP' < NP? {NP' < NP}",
+        "at most {most} functions",
+        "scale: {scaler}",
+        "containers = {containers}, backlog = {backlog} events, intervals passed = {intervals}",
+        "containers = {containers}",
+        "without backlog for {idle_for_s} s",
+    ),
+    marks=frozenset({"NSP'"}),
+)

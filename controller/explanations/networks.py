@@ -1,0 +1,70 @@
+"""Scalers of a pub/sub network (Nguyen, Nahrstedt): the allocation step by step, and what the model says of it."""
+
+from itertools import pairwise
+
+from controller.explanations.wording import MANY, Family, Line, Table, Terms, as_list, lines, number
+
+TOPICS = Table(
+    "topics",
+    {
+        "topics": "topic j",
+        "mu_per_min": "μ_j (1/min)",
+        "cs2": "c²_s,j",
+        "lambda_j_per_min": "λ_j (1/min)",
+        "ca2_j": "c²_a,j",
+        "rho_j": "ρ_j",
+        "L_j": "L_j",
+        "m": "m_j",
+    },
+    "topics",
+)
+
+
+def _path(terms: Terms) -> list[str]:
+    """The start and, line by line, who gets each further consumer; with R before and after where it was reckoned."""
+    path, times = as_list(terms["path"]), as_list(terms.get("R_after_each_s"))
+    names = as_list(terms.get("topics")) or [f"number {j + 1}" for j in range(len(path[0]))]
+    rows = [f"start: m = {_tuple(path[0])}{_response(times, 0)}"]
+    for step, (before, after) in enumerate(pairwise(path), 1):
+        to = ", ".join(str(names[j]) for j, (was, m) in enumerate(zip(before, after, strict=True)) if m != was)
+        rows.append(f"step {step}: +1 for topic {to}, m = {_tuple(after)}{_response(times, step)}")
+    hidden = len(rows) - MANY
+    return rows if hidden <= 0 else [*rows[: MANY - 1], f"… {hidden} steps more …", rows[-1]]
+
+
+def _tuple(m: list[int]) -> str:
+    return f"({', '.join(map(str, m[:MANY]))}{', …' if len(m) > MANY else ''})"
+
+
+def _response(times: list[float | str], step: int) -> str:
+    if step >= len(times):
+        return ""
+    now, before = times[step], times[step - 1] if step else None
+    if isinstance(now, float) and isinstance(before, float):
+        return f", R = {number(before)} − {number(before - now)} = {number(now)} s"
+    return f", R = {number(now)} s"
+
+
+PUBSUB = Family(
+    frozenset({"min-cost", "min-time", "random"}),
+    (
+        *lines(
+            "R measured = {response_time_s} s > limit = {response_limit_s} s? {response_time_s > response_limit_s}",
+            "reason to reschedule: {trigger:none}",
+            "T = {T_s} s",
+            "M = {M} consumers beyond one a topic",
+        ),
+        Line(frozenset({"path", "R_after_each_s"}), _path),
+        Line(frozenset({"path"}), _path),
+        *lines(
+            "iterations = {iterations}",
+            "λ of the jobs = {lambda_per_min}/min, their c²_a = {ca2}",
+            "WIP = Σ L_j = {WIP}, R = WIP / Σλ = {R_s} s",
+            "infeasible: {infeasible}",
+            "consumers = {consumers}, m = {m}",
+            "m = {m}",
+        ),
+    ),
+    (TOPICS,),
+    frozenset({"R_s"}),
+)

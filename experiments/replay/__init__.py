@@ -1,0 +1,1 @@
+"""``penstock replay``: somebody's own trace through every scaler that fits, and which of them to take."""

@@ -1,0 +1,230 @@
+"""What came out: one row a cell, the cheapest that keeps the SLO, and why; as a table and as JSON."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.analysis import Summary
+from experiments.experiment import CLAIRVOYANT
+from experiments.replay.plan import HotPartition, Plan, Sweep
+from experiments.report.groups import group_runs, is_emulated
+from experiments.report.wording import count, duration, money, one_decimal, share
+from penstock.rundir import Verdict
+
+CLOSE = 0.02
+"""Costs that lie no further apart may change places with another seed."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One cell as it came out. ``meets``: at least the wanted share of the events within the SLO; ``eligible``: the
+    run may be believed and the scaler knows no future. ``money`` is in the currency of the price. ``swept``: the values
+    of what was swept, by scaler.parameter.
+    """
+
+    label: str
+    scaler: str
+    swept: Mapping[str, Any] = {}
+    meets: bool
+    eligible: bool
+    verdict: Verdict
+    slo_share: float | None
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
+    p99_9_s: float | None
+    replica_minutes: float
+    money: float
+    rebalances: int
+    ups: int
+    downs: int
+    replicas_added: int
+    replicas_removed: int
+    run: str
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """``cell`` is the cheapest that meets the SLO, or the closest to it where ``met`` is false (None: nothing ran)."""
+
+    met: bool
+    cell: str | None
+    because: str
+
+    def __str__(self) -> str:
+        if self.cell is None:
+            return self.because
+        if self.met:
+            return f"cheapest that meets the SLO: {self.cell}, because {self.because}"
+        return f"none meets the SLO: closest is {self.cell}, {self.because}"
+
+
+def rows_of(summaries: Sequence[Summary], wanted_share: float, sweeps: Sequence[Sweep] = ()) -> list[Row]:
+    """Those that meet the SLO first, the cheapest on top; then the others, the closest on top."""
+    rows = [
+        _row(group.label, summaries[member], wanted_share, sweeps)
+        for group in group_runs(summaries)
+        for member in group.members
+    ]
+    return sorted(rows, key=lambda row: (not row.meets, row.money if row.meets else -(row.slo_share or 0.0)))
+
+
+def _row(label: str, summary: Summary, wanted_share: float, sweeps: Sequence[Sweep]) -> Row:
+    latency, scale = summary.latency, summary.scale
+    conditions = {
+        f"{target}.{parameter}": "scaler.parameters." + parameter
+        if target == summary.scaler
+        else f"{target}.{parameter}"
+        for target, parameter, _ in sweeps
+    }
+    return Row(
+        label=label,
+        scaler=summary.scaler,
+        swept={name: summary.conditions[key] for name, key in conditions.items() if key in summary.conditions},
+        meets=summary.slo_share is not None and summary.slo_share >= wanted_share,
+        eligible=summary.verdict != "INVALID" and summary.scaler not in CLAIRVOYANT,
+        verdict=summary.verdict,
+        slo_share=summary.slo_share,
+        p50_s=latency.p50_s,
+        p95_s=latency.p95_s,
+        p99_s=latency.p99_s,
+        p99_9_s=latency.p99_9_s,
+        replica_minutes=summary.replica_minutes,
+        money=summary.money,
+        rebalances=summary.rebalances,
+        ups=scale.up_actions,
+        downs=scale.down_actions,
+        replicas_added=scale.replicas_added,
+        replicas_removed=scale.replicas_removed,
+        run=summary.run,
+    )
+
+
+def advise(rows: Sequence[Row], *, slo_s: float, wanted_share: float, hot: Sequence[HotPartition] = ()) -> Advice:
+    """Which cell to take, and why. Runs that may not be believed and scalers that know the future are left out."""
+    eligible = [row for row in rows if row.eligible]
+    if not eligible:
+        return Advice(met=False, cell=None, because="no run that may be believed: see the report for the reasons")
+    meeting = sorted((row for row in eligible if row.meets), key=lambda row: (row.money, -(row.slo_share or 0.0)))
+    if not meeting:
+        return _closest(eligible, slo_s, wanted_share, hot)
+    best, others = meeting[0], meeting[1:]
+    parts = [f"it keeps {_kept(best, slo_s)} ({share(wanted_share)} wanted) for {_cost(best)}"]
+    if others:
+        parts.append(_next(best, others[0]))
+    else:
+        parts.append("no other meets it" if len(eligible) > 1 else "nothing else was tried")
+    cheaper = [row for row in eligible if not row.meets and row.money < best.money]
+    if cheaper:
+        nearest = max(cheaper, key=lambda row: row.slo_share or 0.0)
+        saved = share(1 - nearest.money / best.money)
+        parts.append(f"{nearest.label} costs {saved} less but keeps only {share(nearest.slo_share)}")
+    return Advice(met=True, cell=best.label, because="; ".join(parts))
+
+
+def _next(best: Row, second: Row) -> str:
+    if best.money == 0:
+        return f"{second.label} meets it too"
+    more = second.money / best.money - 1
+    if more <= CLOSE:
+        nearly = "as much" if more < 5e-4 else f"only {share(more)} more"
+        return f"{second.label} costs {nearly}: another --seed may turn the two round"
+    return f"the next, {second.label}, costs {share(more)} more"
+
+
+def _closest(eligible: Sequence[Row], slo_s: float, wanted_share: float, hot: Sequence[HotPartition]) -> Advice:
+    best = min(eligible, key=lambda row: (-(row.slo_share or 0.0), row.money))
+    parts = [f"which keeps {_kept(best, slo_s)} ({share(wanted_share)} wanted) for {_cost(best)}"]
+    if hot:
+        hottest = max(hot, key=lambda each: each.rate_per_s)
+        parts.append(
+            f"partition {hottest.partition} with up to {hottest.rate_per_s:.0f} events/s is more than one replica "
+            f"serves ({hottest.service_rate_per_s:.0f} events/s), whoever scales"
+        )
+    else:
+        parts.append(f"its p99 is {duration(best.p99_s)}")
+    return Advice(met=False, cell=best.label, because="; ".join(parts))
+
+
+def _kept(row: Row, slo_s: float) -> str:
+    return f"{share(row.slo_share)} of the events within {duration(slo_s)}"
+
+
+def _cost(row: Row) -> str:
+    return f"{one_decimal(row.replica_minutes)} replica-minutes ({money(row.money)})"
+
+
+def results_table(rows: Sequence[Row], *, title: str) -> Table:
+    """For a terminal of 80 columns (more, where something was swept); a cell that meets the SLO has a tick."""
+    swept = list(dict.fromkeys(name for row in rows for name in row.swept))
+    table = Table(
+        title=escape(title),
+        title_justify="left",
+        title_style="bold",
+        caption_justify="left",
+        box=None,
+        pad_edge=False,
+        padding=(0, 1),
+        collapse_padding=True,
+    )
+    table.add_column("scaler", overflow="fold")
+    for name in swept:
+        table.add_column(escape(name.replace(".", ".\n")), justify="right", no_wrap=True)
+    for name in ("% within\nSLO", "p50", "p95", "p99", "p99.9", "repl.-\nmin.", "cost", "rebal-\nances", "ups/\ndowns"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            escape(row.scaler) + ("*" if is_emulated(row.scaler) else ""),
+            *(escape(str(row.swept.get(name, ""))) for name in swept),
+            f"[{'green' if row.meets else 'red'}]{'✓' if row.meets else '✗'} {share(row.slo_share, unit=False)}[/]",
+            *(duration(value) for value in (row.p50_s, row.p95_s, row.p99_s, row.p99_9_s)),
+            one_decimal(row.replica_minutes),
+            money(row.money),
+            count(row.rebalances),
+            f"{row.ups}/{row.downs}",
+        )
+    notes = [f"{row.label}: {row.verdict}, see the report" for row in rows if row.verdict != "VALID"]
+    notes += [
+        f"{row.label} knows all rates beforehand: to compare with, no choice"
+        for row in rows
+        if row.scaler in CLAIRVOYANT
+    ]
+    if any(is_emulated(row.scaler) for row in rows):
+        notes.append("* emulated: our own version of another system's scaler, with that system's defaults")
+    if notes:
+        table.caption = escape("\n".join(notes))
+    return table
+
+
+def as_json(plan: Plan, rows: Sequence[Row], advice: Advice, *, directory: str, report: str) -> bytes:
+    """Everything that the terminal shows, for programs; times in seconds, rates per second."""
+    request, trace, experiment = plan.request, plan.request.trace, plan.experiment
+    told: dict[str, Any] = {
+        "trace": {
+            "path": str(trace.path),
+            "form": trace.form,
+            "seconds": trace.seconds,
+            "events": round(float(trace.rate_per_s.sum())),
+            "rate_mean_per_s": float(trace.rate_per_s.mean()),
+            "rate_peak_per_s": float(trace.rate_per_s.max()),
+        },
+        "slo_s": request.slo_s,
+        "share": request.share,
+        "service_time_s": request.service_time_s,
+        "service_law": request.service_law,
+        "partitions": experiment.partitions,
+        "initial_replicas": experiment.initial_replicas,
+        "max_replicas": experiment.max_replicas,
+        "start_up_s": request.start_up_s,
+        "replica_price_per_hour": request.price_per_hour,
+        "arrivals": plan.arrivals,
+        "seed": request.seed,
+        "warnings": plan.warnings,
+        "hot_partitions": plan.hot,
+        "cells": rows,
+        "advice": advice,
+        "directory": directory,
+        "report": report,
+    }
+    return msgspec.json.format(msgspec.json.encode(told), indent=2)
