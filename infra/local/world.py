@@ -22,6 +22,7 @@ from infra.local.collect import MachineSampler, copy_ledger, copy_results
 from infra.local.services import LocalServices
 from infra.local.state import tail
 from infra.local.topics import admin_client, create_topics, delete_topics
+from infra.local.warm_up import warm_up
 from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.errors import PenstockError
 from penstock.rundir import JsonLines, RunDirectory
@@ -46,7 +47,9 @@ class LocalWorld:
 
     def __enter__(self) -> Self:
         self._started_services = not self._services.is_up()
-        self._services.up()
+        endpoints = self._services.up()
+        if self._started_services:
+            warm_up(endpoints.require("kafka"))
         return self
 
     def __exit__(
