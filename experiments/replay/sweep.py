@@ -1,5 +1,6 @@
 """Cells in parallel processes of this machine."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -28,7 +29,7 @@ def carry_out_in_processes(tasks: Sequence[CellTask], jobs: int, tell: Tell) -> 
     # Forked, so that what this process has imported need not be again; the engine is otherwise imported when wanted.
     import_module("simulator.stream")
     pool = ProcessPoolExecutor(
-        min(jobs, len(tasks)), mp_context=multiprocessing.get_context("fork"), initializer=_leave_interrupts_to_parent
+        min(jobs, len(tasks)), mp_context=multiprocessing.get_context("fork"), initializer=_begin
     )
     started = set(multiprocessing.active_children())
     try:
@@ -49,7 +50,10 @@ def carry_out_in_processes(tasks: Sequence[CellTask], jobs: int, tell: Tell) -> 
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _leave_interrupts_to_parent() -> None:
-    """Ctrl-C reaches the whole group; the parent ends its children in order."""
+def _begin() -> None:
+    """Ctrl-C reaches the whole group; the parent ends its children in order. And what this process has inherited is the
+    parent's to collect: a client library's objects do not survive being taken apart in a fork.
+    """
+    gc.freeze()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

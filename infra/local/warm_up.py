@@ -42,7 +42,9 @@ def warm_up(bootstrap: str) -> int:
         came, until_s = 0, time.monotonic() + PATIENCE_S
         while came < EVENTS and time.monotonic() < until_s:
             came += len(consumer.consume(COMMIT_EVERY, timeout=0.5))
-            consumer.commit(offsets=consumer.position(consumer.assignment()), asynchronous=False)
+            read = [place for place in consumer.position(consumer.assignment()) if place.offset > 0]
+            if read:
+                consumer.commit(offsets=read, asynchronous=False)
         return came
     finally:
         consumer.close()

@@ -198,5 +198,5 @@ def test_what_is_wrong_with_a_run_ends_the_controller_with_one_line(run: Run) ->
         env=run.environment, capture_output=True, text=True, timeout=30, check=False,
     )  # fmt: skip
     assert ended.returncode == 2
-    assert "unknown scaler 'linaer' (did you mean linear?)" in ended.stderr
+    assert "unknown scaler 'linaer' (did you mean linear" in ended.stderr
     assert "Traceback" not in ended.stderr
