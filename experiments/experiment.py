@@ -8,7 +8,6 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,15 +15,18 @@ import numpy as np
 
 from penstock.contracts import FleetObservation, StreamObservation
 from penstock.errors import PenstockError
-from penstock.registry import ScalerClass, find_scaler, make_parameters, parse_scaler, scaler_classes, unknown
+from penstock.registry import (
+    ScalerClass,
+    find_scaler,
+    is_clairvoyant,
+    make_parameters,
+    parse_scaler,
+    scaler_classes,
+    unknown,
+)
 from penstock.runspec import Arrivals, Fault, RunSpec, ScalerSpec, WorkerSpec, WorldName
 from penstock.systems import StreamSystem, System
 from producers.workloads import Playback, parse_workload
-
-CLAIRVOYANT = {
-    "optimal": f"{Path(__file__).resolve().parent.parent / 'controller' / 'scalers' / 'optimal.py'}:Optimal",
-}
-"""Scalers that know the rates of the whole run beforehand: to be had where time is virtual only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +89,10 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         raise PenstockError(f"--speed {options.speed:g}: must be greater than 0, such as 2 for twice as fast")
     duration_s = slice_seconds(experiment, options)
     worker = _worker(experiment, options)
-    acting = _acting(scaler, options)
+    acting = parse_scaler(scaler, options.settings)
     kind = find_scaler(acting)
+    if is_clairvoyant(kind) and options.world != "sim":
+        raise PenstockError(f"{scaler} knows the rates of the whole run beforehand: only --world sim can tell it them")
     if not issubclass(experiment.fleets, kind.fleets):
         raise PenstockError(
             f"{acting.name} scales {_fleet(kind.fleets)}, but {experiment.name} has {_fleet(experiment.fleets)}: "
@@ -146,14 +150,6 @@ def _shadows(experiment: Experiment, options: Options) -> Sequence[str]:
     return options.shadows
 
 
-def _acting(scaler: str, options: Options) -> ScalerSpec:
-    if scaler not in CLAIRVOYANT:
-        return parse_scaler(scaler, options.settings)
-    if options.world != "sim":
-        raise PenstockError(f"{scaler} knows the rates of the whole run beforehand: only --world sim can tell it them")
-    return parse_scaler(CLAIRVOYANT[scaler], options.settings)
-
-
 def slice_seconds(experiment: Experiment, options: Options) -> float:
     """Length of the slice in seconds of the workload (before ``speed``); PenstockError if it lies outside."""
     left = experiment.seconds - options.from_s
@@ -177,7 +173,11 @@ def _initial_replicas(experiment: Experiment, worker: WorkerSpec, options: Optio
 
 def fitting_scalers(experiment: Experiment) -> list[str]:
     """Registered scalers that can read this experiment's fleet and may act or advise in a live world."""
-    return [name for name, kind in scaler_classes().items() if issubclass(experiment.fleets, kind.fleets)]
+    return [
+        name
+        for name, kind in scaler_classes().items()
+        if issubclass(experiment.fleets, kind.fleets) and not is_clairvoyant(kind)
+    ]
 
 
 def _with_parameters(
@@ -196,7 +196,7 @@ def _with_parameters(
         **({"service_rate_per_s": 1 / worker.service_time_s} if worker.service_time_s else {}),
         **experiment.common,
     }
-    if spec.file in CLAIRVOYANT.values():
+    if is_clairvoyant(kind):
         common["rates_per_s"] = _rates_per_interval(experiment, options, common.get("decision_interval_s", 1.0))
     given = {name: value for name, value in common.items() if name in known}
     parameters = make_parameters(spec.name, kind.Parameters, {**given, **options.settings.get(spec.name, {})})

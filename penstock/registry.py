@@ -45,6 +45,18 @@ def scaler_names() -> list[str]:
     return sorted(point.name for point in entry_points(group="penstock.scalers"))
 
 
+def is_clairvoyant(kind: ScalerClass) -> bool:
+    """Whether it wants the total arrival rates of the whole run as its parameter ``rates_per_s``, which only a world of
+    virtual time can give.
+    """
+    return getattr(kind, "clairvoyant", False)
+
+
+def clairvoyant_scalers() -> frozenset[str]:
+    """Names of the registered ones."""
+    return frozenset(name for name, kind in scaler_classes().items() if is_clairvoyant(kind))
+
+
 def find_scaler(spec: ScalerSpec) -> ScalerClass:
     """The class behind a spec; one from a file is complete and has been rehearsed. PenstockError with the nearest
     names, or with what is wrong with the file.

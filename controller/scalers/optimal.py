@@ -84,6 +84,7 @@ class Optimal:
     name: ClassVar[str] = "optimal"
     fleets: ClassVar[type[StreamObservation]] = StreamObservation
     paper: ClassVar[str] = "Ezzeddine, Baude, Huet, CLOSER 2024, section 5 (comparison); clairvoyant, sim only"
+    clairvoyant: ClassVar[bool] = True
     Parameters: ClassVar[type[OptimalParameters]] = OptimalParameters
     State: ClassVar[type[OptimalState]] = OptimalState
 

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from controller.scalers.binpack import BinpackParameters, scale_event_consumer
 from controller.scalers.linear import LinearParameters
-from controller.scalers.optimal import optimal_replicas
+from controller.scalers.optimal import OptimalParameters, optimal_replicas
 from controller.scalers.overprovision import OverprovisionParameters
 from controller.scalers.packing import Load, bin_size, pack
 from experiments.amesos.tables import write
@@ -231,7 +231,7 @@ def by_formula(experiment: Experiment, scaler: str, lag_s: float = 0.0) -> Formu
     rates, partitions, most = rates_per_s(experiment), experiment.partitions, experiment.max_replicas
     weights = experiment.partition_weights or (1 / partitions,) * partitions
     parameters = make_scaler(run_spec(experiment, scaler, Options(world="sim"), run="formula").scaler).parameters
-    if scaler == "optimal":  # loaded by its path: a class of its own
+    if isinstance(parameters, OptimalParameters):
         capacity = parameters.replica_capacity_per_s
         return replay(lambda rate, _: min(optimal_replicas(rate, partitions, capacity), most), rates, hold_s=0)
     if isinstance(parameters, OverprovisionParameters):

@@ -16,7 +16,7 @@ from controller.scalers.rps import RpsParameters
 from experiments.binpack.experiments import FIDELITY
 from experiments.compare import Cell, Comparison, ComparisonDirectory, request_of
 from experiments.driver import describe
-from experiments.experiment import CLAIRVOYANT, Experiment, Options, fitting_scalers, run_spec
+from experiments.experiment import Experiment, Options, fitting_scalers, run_spec
 from experiments.replay.cells import CellTask
 from experiments.replay.trace import Floats, OwnTrace
 from penstock.clock import NANOS_PER_SECOND
@@ -296,7 +296,7 @@ def _cells(request: Request, experiment: Experiment, options: Options) -> Iterab
     """Every scaler with every combination of the values that are swept for it, or for worker and system."""
     swept = [scaler for scaler, _, _ in request.sweeps if scaler not in ("worker", "system")]
     scalers = request.scalers or tuple(dict.fromkeys(swept)) or tuple(default_scalers(experiment))
-    names = [(CLAIRVOYANT.get(text) and text) or parse_scaler(text).name for text in scalers]
+    names = [parse_scaler(text).name for text in scalers]
     for scaler in swept:
         if scaler not in names:
             raise unknown("scaler", scaler, names, f"--sweep {scaler}.…: it is not among --scalers {','.join(scalers)}")

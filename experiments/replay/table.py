@@ -8,10 +8,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from experiments.analysis import Summary
-from experiments.experiment import CLAIRVOYANT
 from experiments.replay.plan import HotPartition, Plan, Sweep
 from experiments.report.groups import group_runs, is_emulated
 from experiments.report.wording import count, duration, money, one_decimal, share
+from penstock.registry import clairvoyant_scalers
 from penstock.rundir import Verdict
 
 CLOSE = 0.02
@@ -83,7 +83,7 @@ def _row(label: str, summary: Summary, wanted_share: float, sweeps: Sequence[Swe
         scaler=summary.scaler,
         swept={name: summary.conditions[key] for name, key in conditions.items() if key in summary.conditions},
         meets=summary.slo_share is not None and summary.slo_share >= wanted_share,
-        eligible=summary.verdict != "INVALID" and summary.scaler not in CLAIRVOYANT,
+        eligible=summary.verdict != "INVALID" and summary.scaler not in clairvoyant_scalers(),
         verdict=summary.verdict,
         slo_share=summary.slo_share,
         p50_s=latency.p50_s,
@@ -185,10 +185,11 @@ def results_table(rows: Sequence[Row], *, title: str) -> Table:
             f"{row.ups}/{row.downs}",
         )
     notes = [f"{row.label}: {row.verdict}, see the report" for row in rows if row.verdict != "VALID"]
+    clairvoyant = clairvoyant_scalers()
     notes += [
         f"{row.label} knows all rates beforehand: to compare with, no choice"
         for row in rows
-        if row.scaler in CLAIRVOYANT
+        if row.scaler in clairvoyant
     ]
     if any(is_emulated(row.scaler) for row in rows):
         notes.append("* emulated: our own version of another system's scaler, with that system's defaults")
