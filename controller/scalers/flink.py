@@ -12,9 +12,8 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from controller.scalers.demand import Windows, busy_s, input_rate, read_sources, sources, true_rate_per_s
-from controller.scalers.hpa import require_bounds
 from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import require_not_negative, require_positive
+from controller.scalers.parameters import require_bounds, require_not_negative, require_positive
 from controller.scalers.single_fleet import (
     TOLERANCE_S,
     FleetStates,

@@ -12,7 +12,7 @@ import msgspec
 
 from controller.scalers.demand import busy_s, true_rate_per_s
 from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import require_not_negative, require_positive
+from controller.scalers.parameters import require_bounds, require_not_negative, require_positive
 from controller.scalers.single_fleet import (
     TOLERANCE_S,
     FleetStates,
@@ -144,14 +144,6 @@ class HpaParameters:
             self.stabilisation_s,
             self.ratio_over,
         )
-
-
-def require_bounds(min_replicas: int, max_replicas: int | None, *, least: int = 0) -> None:
-    """Raise ValueError unless ``least`` ≤ min_replicas ≤ max_replicas, at least one at most."""
-    if min_replicas < least:
-        raise ValueError(f"min_replicas={min_replicas}: expected at least {least}")
-    if max_replicas is not None and max_replicas < max(1, min_replicas):
-        raise ValueError(f"max_replicas={max_replicas}: expected at least {max(1, min_replicas)}")
 
 
 class HpaState(msgspec.Struct, frozen=True):

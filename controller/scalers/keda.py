@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.scalers.hpa import HpaHistory, HpaRules, RatioOver, recommend, require_bounds
-from controller.scalers.parameters import require_not_negative, require_positive
+from controller.scalers.hpa import HpaHistory, HpaRules, RatioOver, recommend
+from controller.scalers.parameters import require_bounds, require_not_negative, require_positive
 from controller.scalers.single_fleet import TOLERANCE_S
 from penstock.contracts import ReplicaCounts, Term
 

@@ -12,9 +12,8 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from controller.scalers.demand import in_system, unknown_in_system
-from controller.scalers.hpa import require_bounds
 from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import require_not_negative, require_positive
+from controller.scalers.parameters import require_bounds, require_not_negative, require_positive
 from controller.scalers.single_fleet import (
     TOLERANCE_S,
     FleetStates,

@@ -11,9 +11,8 @@ from typing import ClassVar, Literal
 import msgspec
 
 from controller.scalers.demand import in_system, unknown_in_system
-from controller.scalers.hpa import require_bounds
 from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import require_positive
+from controller.scalers.parameters import require_bounds, require_positive
 from controller.scalers.single_fleet import (
     FleetStates,
     PartDecision,

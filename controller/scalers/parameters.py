@@ -34,3 +34,11 @@ def require_replicas(max_replicas: int | None) -> None:
     """Raise ValueError for a cap below one replica; None is no cap."""
     if max_replicas is not None and max_replicas < 1:
         raise ValueError(f"max_replicas={max_replicas}: expected at least 1")
+
+
+def require_bounds(min_replicas: int, max_replicas: int | None, *, least: int = 0) -> None:
+    """Raise ValueError unless ``least`` ≤ min_replicas ≤ max_replicas, at least one at most."""
+    if min_replicas < least:
+        raise ValueError(f"min_replicas={min_replicas}: expected at least {least}")
+    if max_replicas is not None and max_replicas < max(1, min_replicas):
+        raise ValueError(f"max_replicas={max_replicas}: expected at least {max(1, min_replicas)}")

@@ -24,7 +24,7 @@ from controller.scalers.dwp import Dwp
 from controller.scalers.lass import Lass
 from controller.scalers.rps import Rps
 from experiments.amesos.experiments import COLD_START_S, PIPELINES
-from experiments.amesos.tables import show, write
+from experiments.tables import show, write_csv
 from penstock.contracts import Scaler
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.systems import ServiceLaw
@@ -229,17 +229,17 @@ def main(
             with console.status(f"{pipeline}: {scaler}"):
                 runs += [simulate(pipeline, scaler, seed + 1, conditions) for seed in range(seeds)]
     rows = summaries(runs)
-    write(out / "figure-04-rates.csv", ("time_s", *(f"{name}_per_s" for name in PIPELINES)), rates())
-    write(
+    write_csv(out / "figure-04-rates.csv", ("time_s", *(f"{name}_per_s" for name in PIPELINES)), rates())
+    write_csv(
         out / "figures-05-12-series.csv",
         ("pipeline", "scaler", "time_s", "missed", "waiting", "replicas"),
         series(runs),
     )
-    write(out / "figures-05-12-runs.csv", Run._fields[:-1], (run[:-1] for run in runs))
-    write(out / "summary.csv", Summary._fields, rows)
+    write_csv(out / "figures-05-12-runs.csv", Run._fields[:-1], (run[:-1] for run in runs))
+    write_csv(out / "summary.csv", Summary._fields, rows)
     compared = list(claims(rows))
     header = ("measure", "AMESoS against", "pipeline", "obtained", "printed")
-    write(out / "claims.csv", header, compared)
+    write_csv(out / "claims.csv", header, compared)
     show(console, f"Means over {seeds} seeds, cold start {cold_start:g} s, service times {law}", Summary._fields, rows)
     show(console, "AMESoS compared", header, compared)
     console.print(f"CSV files in {out}")

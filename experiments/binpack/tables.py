@@ -23,13 +23,12 @@ from controller.scalers.linear import LinearParameters
 from controller.scalers.optimal import OptimalParameters, optimal_replicas
 from controller.scalers.overprovision import OverprovisionParameters
 from controller.scalers.packing import Load, bin_size, pack
-from experiments.amesos.tables import write
 from experiments.analysis import carried_out
 from experiments.binpack.experiments import EXPERIMENTS
 from experiments.driver import schedule_of
 from experiments.experiment import Experiment, Options, run_spec
-from experiments.multiqueue.tables import markdown
 from experiments.progress import RunProgress
+from experiments.tables import markdown, write_csv
 from penstock.errors import PenstockError
 from penstock.measures import Floats, percentiles_s, slo_share
 from penstock.plan import range_groups
@@ -586,13 +585,13 @@ def main(
             rows = [list(row) for row in section.rows(results)]
             typer.echo(f"## {section.title}\n\n{markdown(section.headings, rows)}")
             if out is not None:
-                write(out / f"{name}.csv", section.headings, rows)
+                write_csv(out / f"{name}.csv", section.headings, rows)
     if out is not None:
         run_fields = (*CASE_FIELDS, "seed", *Outcome._fields[:-1], "longest_s")
-        write(out / "runs.csv", run_fields, run_rows(results))
+        write_csv(out / "runs.csv", run_fields, run_rows(results))
         if "cdf" in sections:
             curves = sections["cdf"].cases
-            write(out / "cdf.csv", ("percentile", *map(str, curves)), cdf_rows(curves, results))
+            write_csv(out / "cdf.csv", ("percentile", *map(str, curves)), cdf_rows(curves, results))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 each scaler, too (``timeline.csv``). Virtual time throughout; everything is drawn from fixed seeds.
 """
 
-import csv
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -18,7 +17,8 @@ from controller.scalers.elastic_faas_formulas import nsp_after
 from controller.scalers.elastic_faas_published import ElasticFaasPublished
 from controller.scalers.faas import Faas
 from experiments.elastic_faas.experiments import EXPERIMENTS, FUNCTIONS
-from experiments.multiqueue.tables import container_minutes, markdown
+from experiments.multiqueue.tables import container_minutes
+from experiments.tables import markdown, write_csv
 from penstock.contracts import Decision, QueueObservation
 from penstock.measures import replica_seconds
 from penstock.registry import make_parameters
@@ -238,10 +238,8 @@ def main(
         typer.echo(markdown(Moment._fields, shown(every_other)))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        with (out / "timeline.csv").open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(("scaler", *Moment._fields))
-            writer.writerows((label, *moment) for label, (_, run) in runs.items() for moment in moments(run))
+        rows = ((label, *moment) for label, (_, run) in runs.items() for moment in moments(run))
+        write_csv(out / "timeline.csv", ("scaler", *Moment._fields), rows)
 
 
 if __name__ == "__main__":

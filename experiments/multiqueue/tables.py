@@ -4,7 +4,6 @@
 too (``figure-3.csv``). Virtual time throughout; everything is drawn from fixed seeds.
 """
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from pathlib import Path
@@ -20,6 +19,7 @@ from controller.scalers.multiqueue_damped import MultiqueueDamped
 from controller.scalers.single_queue import SingleQueue
 from experiments.experiment import Experiment
 from experiments.multiqueue.experiments import BANK, CAPACITY, EXPERIMENTS, MOST_CONTAINERS, SERVICE_RATE_PER_S
+from experiments.tables import markdown, write_csv
 from penstock.contracts import QueueObservation, ReplicaEvent
 from penstock.measures import replica_seconds
 from penstock.registry import make_parameters
@@ -290,13 +290,6 @@ def figure_rows() -> list[tuple[float | str, ...]]:
     return rows
 
 
-def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A Markdown table."""
-    headings = list(headings)
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
 def main(
     out: Annotated[Path | None, typer.Option(help="Folder for figure-3.csv.")] = None,
 ) -> None:
@@ -317,8 +310,7 @@ def main(
     typer.echo(markdown(("queue", "time", "s", *HEADINGS), cells))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        with (out / "figure-3.csv").open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([FIGURE_COLUMNS, *figures])
+        write_csv(out / "figure-3.csv", FIGURE_COLUMNS, figures)
     for experiment in EXPERIMENTS:
         typer.echo(f"## {experiment.name}: {experiment.title}\n")
         played = {scaler: run_experiment(experiment, scaler) for scaler in SCALERS}

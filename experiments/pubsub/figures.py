@@ -26,7 +26,6 @@ from controller.queueing.network import Job, Network, Topic, measure
 from controller.scalers.allocation import Consumers, min_cost, min_time, random_path
 from controller.scalers.min_time import MinTime
 from controller.scalers.random_allocation import lot
-from experiments.amesos.tables import show, write
 from experiments.pubsub.experiments import (
     DYNAMIC_CHANGE_S,
     DYNAMIC_S,
@@ -38,6 +37,7 @@ from experiments.pubsub.experiments import (
     TOPICS,
     network,
 )
+from experiments.tables import show, write_csv
 from penstock.contracts import Decision
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.systems import NetworkSystem
@@ -267,7 +267,7 @@ def main(
     duration_s = 3600 * hours
 
     def table(name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        write(out / f"{name}.csv", header, rows)
+        write_csv(out / f"{name}.csv", header, rows)
         show(console, title, header, rows)
 
     table("figure-04", "Figure 4: work in progress, M = 10", Figure4._fields, list(figure_4()))
@@ -290,7 +290,7 @@ def main(
     with console.status("figure 8"):
         runs, requests = figure_8(seeds, limit, window)
     table("figure-08-runs", f"Figure 8: change of rates, limit {limit:g} s, window {window:g} s", Dynamic._fields, runs)
-    write(out / "figure-08-requests.csv", ("seed", "intended_s", "response_s"), requests)
+    write_csv(out / "figure-08-requests.csv", ("seed", "intended_s", "response_s"), requests)
     affected = float(np.mean([run.affected_share for run in runs]))
     console.print(f"affected: {100 * affected:.1f} % of the requests (paper: about 15 %); CSV files in {out}")
 

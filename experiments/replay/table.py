@@ -10,6 +10,7 @@ from rich.table import Table
 from experiments.analysis import Summary
 from experiments.replay.plan import HotPartition, Plan, Sweep
 from experiments.report.groups import group_runs, is_emulated
+from experiments.report.terminal import plain_table
 from experiments.report.wording import count, duration, money, one_decimal, share
 from penstock.registry import clairvoyant_scalers
 from penstock.rundir import Verdict
@@ -158,16 +159,7 @@ def _cost(row: Row) -> str:
 def results_table(rows: Sequence[Row], *, title: str) -> Table:
     """For a terminal of 80 columns (more, where something was swept); a cell that meets the SLO has a tick."""
     swept = list(dict.fromkeys(name for row in rows for name in row.swept))
-    table = Table(
-        title=escape(title),
-        title_justify="left",
-        title_style="bold",
-        caption_justify="left",
-        box=None,
-        pad_edge=False,
-        padding=(0, 1),
-        collapse_padding=True,
-    )
+    table = plain_table(escape(title))
     table.add_column("scaler", overflow="fold")
     for name in swept:
         table.add_column(escape(name.replace(".", ".\n")), justify="right", no_wrap=True)

@@ -16,12 +16,10 @@ STYLES: dict[Verdict, str] = {"VALID": "green", "DEGRADED": "yellow", "INVALID":
 SHOWN = ("within SLO", "p50", "p95", "p99", "replica-minutes")
 
 
-def comparison_table(summaries: Sequence[Summary]) -> Table:
-    """One row a scaler; repetitions as their mean with its 95 % bootstrap interval below."""
-    groups = group_runs(summaries)
-    shown = [measure for measure in MEASURES if measure.title in SHOWN]
-    table = Table(
-        title=_title(groups),
+def plain_table(title: str) -> Table:
+    """Without lines, as narrow as its cells allow; ``title`` is markup."""
+    return Table(
+        title=title,
         title_justify="left",
         title_style="bold",
         caption_justify="left",
@@ -30,6 +28,13 @@ def comparison_table(summaries: Sequence[Summary]) -> Table:
         padding=(0, 1),
         collapse_padding=True,
     )
+
+
+def comparison_table(summaries: Sequence[Summary]) -> Table:
+    """One row a scaler; repetitions as their mean with its 95 % bootstrap interval below."""
+    groups = group_runs(summaries)
+    shown = [measure for measure in MEASURES if measure.title in SHOWN]
+    table = plain_table(_title(groups))
     table.add_column("scaler", overflow="fold")
     for title in ("within\nSLO", "p50", "p95", "p99", "replica-\nminutes", "ups\n(repl.)", "downs\n(repl.)"):
         table.add_column(title, justify="right", no_wrap=True)

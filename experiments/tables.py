@@ -1,4 +1,4 @@
-"""Tables of figures: as CSV files, and on the terminal."""
+"""Tables of a paper's figures: as CSV files, as Markdown, and on the terminal."""
 
 import csv
 from collections.abc import Iterable, Sequence
@@ -10,12 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 
-def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """A CSV file."""
     with path.open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(header)
         table.writerows(rows)
+
+
+def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    headings = list(headings)
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def show(console: Console, title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
