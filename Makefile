@@ -9,7 +9,7 @@ BIN := .venv/bin
 JARS := $(or $(PENSTOCK_JARS),.penstock/jars)
 RUN ?= $(shell ls -td runs/*/ 2>/dev/null | head -n 1)
 
-.PHONY: help setup demo test test-live test-cluster up down report bench lint format clean
+.PHONY: help setup demo test test-live test-cluster up down load report bench lint format clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -39,6 +39,10 @@ up: setup only-local ## start the services and leave them running
 
 down: .venv/.synced only-local ## stop everything that `make up` or a run has started
 	@$(BIN)/penstock down
+
+load: setup only-local ## Locust's page on http://localhost:8089: choose workload, rate, SLO and scaler; start and stop the load
+	@$(BIN)/penstock status >/dev/null 2>&1 || $(BIN)/penstock up
+	@eval "$$($(BIN)/penstock env)"; $(BIN)/locust -f producers/locustfile.py --web-host 127.0.0.1
 
 report: .venv/.synced ## make the report of the newest run, or of RUN=runs/...
 	@test -n "$(RUN)" || { echo "report: there is no run in runs/ yet: \`make demo\` makes one" >&2; exit 2; }

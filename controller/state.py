@@ -4,19 +4,16 @@ import threading
 
 import msgspec
 
-from controller.actuators.roster import Roster
 from controller.loop import LoopState
-from controller.plans import BoardState
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 
 
 class ControllerState(msgspec.Struct, frozen=True, kw_only=True):
-    """Scalers and last scale action, the replicas, the plans."""
+    """Scalers and last scale action; what the fleet wrote of its replicas (its ``snapshot``)."""
 
     loop: LoopState
-    roster: Roster
-    board: BoardState
+    fleet: msgspec.Raw
 
 
 class StateFile:

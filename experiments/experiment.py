@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
@@ -24,7 +24,7 @@ from penstock.registry import (
     scaler_classes,
     unknown,
 )
-from penstock.runspec import Arrivals, Fault, RunSpec, ScalerSpec, WorkerSpec, WorldName
+from penstock.runspec import Arrivals, Fault, FaultKind, RunSpec, ScalerSpec, WorkerSpec, WorldName
 from penstock.systems import StreamSystem, System
 from producers.workloads import Playback, parse_workload
 
@@ -299,7 +299,7 @@ def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
         except msgspec.ValidationError:
             raise PenstockError(
                 f"--fault {text}: expected kind@second or kind@second+duration, such as stop-broker@30+5; kinds are "
-                "kill-worker, freeze-workers, stop-broker, restart-redis, kill-controller, blind-monitor"
+                f"{', '.join(get_args(FaultKind))}"
             ) from None
     return tuple(faults)
 

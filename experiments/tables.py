@@ -6,6 +6,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -23,6 +24,15 @@ def markdown(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     headings = list(headings)
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def spread(values: Sequence[float | None], digits: int) -> str:
+    """The mean, and in brackets the range where it shows; – if nothing is known."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    low, high, mean = (f"{value:.{digits}f}" for value in (min(known), max(known), np.mean(known)))
+    return mean if low == high else f"{mean} ({low}–{high})"
 
 
 def show(console: Console, title: str, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

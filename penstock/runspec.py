@@ -14,7 +14,16 @@ from penstock.systems import StreamSystem, System
 Arrivals = Literal["burst", "uniform", "poisson"]
 ServiceLaw = Literal["deterministic", "exponential"]
 WorldName = Literal["sim", "local", "kubernetes"]
-FaultKind = Literal["kill-worker", "freeze-workers", "stop-broker", "restart-redis", "kill-controller", "blind-monitor"]
+FaultKind = Literal[
+    "kill-worker",
+    "freeze-workers",
+    "stop-broker",
+    "restart-redis",
+    "kill-controller",
+    "kill-forwarder",
+    "kill-dataflow",
+    "blind-monitor",
+]
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -54,6 +54,13 @@ def base_environment() -> dict[str, str]:
     return {name: os.environ[name] for name in BASE_VARIABLES if name in os.environ}
 
 
+def replica_environment() -> dict[str, str]:
+    """The same for a replica: what Python needs besides, and Penstock's own settings."""
+    python = ("TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "OPENBLAS_NUM_THREADS")
+    own = {name: value for name, value in os.environ.items() if name in python or name.startswith("PENSTOCK_")}
+    return {**base_environment(), **own}
+
+
 class Supervisor:
     """Client of the daemon at ``endpoint`` (``Endpoints.supervisor``). Errors are PenstockErrors that name the program.
 

@@ -20,7 +20,7 @@ from penstock.rundir import JsonLines, RunDirectory
 from penstock.runspec import Fault, FaultRecord, RunSpec
 from penstock.schedule import Schedule
 from penstock.systems import FunctionSystem, NetworkSystem, QueueSystem, StreamSystem
-from penstock.world import Progress
+from penstock.world import OneRunWorld, Progress
 from simulator.clock import EPOCH_NS, VirtualClock, nanos
 from simulator.engine import Engine, unsupported
 
@@ -67,12 +67,11 @@ def _of_kind(system: msgspec.Struct, places: Mapping[type[msgspec.Struct], str])
     return getattr(import_module(module), name)
 
 
-class SimWorld:
+class SimWorld(OneRunWorld):
     """World port in virtual time: waiting is computing, and nothing is left behind."""
 
     def __init__(self, tell: Progress = lambda _: None) -> None:
         self._tell = tell
-        self._run: _Run | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -84,39 +83,7 @@ class SimWorld:
 
     def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
         """The engine with the initial replicas, and the loop over it."""
-        self._run = _Run(spec, directory)
-
-    def start(self) -> RunSpec:
-        """Offset 0 is a fixed instant, the same in every simulated run."""
-        return self._current.start()
-
-    def wait_until(self, offset_s: float) -> None:
-        """Let the loop tick until then. What is due at that very instant has happened, a tick then has not."""
-        self._current.go_on(offset_s)
-
-    def inject(self, fault: Fault) -> None:
-        """PenstockError for a fault that the simulated fleet does not have."""
-        self._current.inject(fault)
-
-    def drain(self) -> int:
-        """Events left: 0, or those that were waiting when nothing had been finished for a while."""
-        return self._current.drain()
-
-    def collect(self) -> None:
-        """Write the raw results."""
-        self._current.collect()
-
-    def close(self) -> None:
-        """Idempotent."""
-        if self._run is not None:
-            self._run.close()
-            self._run = None
-
-    @property
-    def _current(self) -> "_Run":
-        if self._run is None:
-            raise PenstockError("the sim world has no run: prepare one first")
-        return self._run
+        self.run = _Run(spec, directory)
 
 
 class _Run:
@@ -148,7 +115,7 @@ class _Run:
         self.journal.replicas(self.engine.actuator.events())
         return self.spec
 
-    def go_on(self, until_s: float) -> None:
+    def wait_until(self, until_s: float) -> None:
         self.until_s = max(self.until_s, until_s)
         self.loop.run(lambda: self.clock.now() >= self.until_s)
         self.clock.sleep_until(self.until_s)
@@ -162,7 +129,7 @@ class _Run:
         left = self.engine.left()
         moved_s = self.clock.now()
         while left and self.clock.now() - moved_s < DRAIN_STALL_S:
-            self.go_on(self.clock.now() + DRAIN_STEP_S)
+            self.wait_until(self.clock.now() + DRAIN_STEP_S)
             now_left = self.engine.left()
             if now_left != left:
                 left, moved_s = now_left, self.clock.now()

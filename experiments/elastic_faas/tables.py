@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import typer
 
+from controller.provider import timeline
 from controller.scalers.elastic_faas import ElasticFaas
 from controller.scalers.elastic_faas_formulas import nsp_after
 from controller.scalers.elastic_faas_published import ElasticFaasPublished
@@ -30,7 +31,6 @@ from producers.workloads import parse_workload
 from simulator.clock import nanos
 from simulator.engine import COMPLETED, REJECTED
 from simulator.network_play import Played, play
-from simulator.provider import timeline
 from simulator.queue_bank import make_engine
 
 PRINTED_TABLE_1: Final = (

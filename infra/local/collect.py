@@ -40,16 +40,43 @@ def _write_results(rows: Sequence[Result], path: Path) -> None:
     pq.write_table(pa.table(columns, schema=RESULT_SCHEMA), path, compression="zstd")
 
 
-def _read_topic(bootstrap: str, topic: str) -> Iterator[Result]:
-    consumer = Consumer(
+class OutcomeCounter:
+    """How many events of a run have an outcome by now: reads on in the results topic from where it stopped."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._consumer = _consumer(bootstrap, f"{topic}.count")
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        self._ids: set[int] = set()
+
+    def count(self) -> int:
+        """Distinct ids with a terminal result."""
+        while messages := self._consumer.consume(10_000, timeout=0.1):
+            for message in messages:
+                if message.error() is None:
+                    result = result_decoder.decode(message.value() or b"")
+                    if result.terminal and result.id is not None:
+                        self._ids.add(result.id)
+        return len(self._ids)
+
+    def close(self) -> None:
+        """Leave the topic."""
+        self._consumer.close()
+
+
+def _consumer(bootstrap: str, group: str) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": f"{topic}.collect",
+            "group.id": group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "enable.partition.eof": True,
         }
     )
+
+
+def _read_topic(bootstrap: str, topic: str) -> Iterator[Result]:
+    consumer = _consumer(bootstrap, f"{topic}.collect")
     try:
         partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
         consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])

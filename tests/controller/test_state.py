@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from controller.actuators.roster import Roster
+from controller.fleets.stream import StreamFleetState
 from controller.loop import LoopState
 from controller.plans import BoardState
 from controller.state import ControllerState, StateFile
@@ -24,7 +25,8 @@ def state(tick: int = 7) -> ControllerState:
         members={"pay-1": MemberReport("joined", 9, (0, 1), epoch=2)},
         highest_epoch=2,
     )
-    return ControllerState(loop=loop, roster=roster, board=board)
+    fleet = msgspec.Raw(msgspec.json.encode(StreamFleetState(roster=roster, board=board)))
+    return ControllerState(loop=loop, fleet=fleet)
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -33,7 +35,9 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     StateFile(directory).write(state())
     read = StateFile(directory).read()
     assert read is not None
-    assert (read.roster, read.board) == (state().roster, state().board)
+    assert msgspec.json.decode(read.fleet, type=StreamFleetState) == msgspec.json.decode(
+        state().fleet, type=StreamFleetState
+    )
     assert (read.loop.tick, read.loop.last_scale_s) == (7, 3.1)
     assert msgspec.json.decode(read.loop.scalers["binpack"]) == {"offsets": {"0": 10}}
 
