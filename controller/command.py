@@ -1,4 +1,6 @@
-"""Sub-commands of ``penstock`` that this room brings: ``scalers``, ``explain`` and ``formula``."""
+"""Sub-commands of ``penstock`` that this room brings: ``scalers``, ``explain``, ``formula``,
+``keda``, ``control`` and ``watch``.
+"""
 
 import dataclasses
 import math
@@ -8,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
+from controller.attach_command import control
 from controller.formula_command import register_formulas
+from controller.keda.command import keda
+from controller.watch_command import watch
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -26,6 +31,15 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Example: penstock scalers --json")(scalers)
     app.command(epilog="Example: penstock explain runs/20260101T120000Z-binpack-binpack-tail --at 57")(explain)
     register_formulas(app)
+    app.command(
+        epilog="Example: penstock keda --kafka kafka:9092 --topic orders --group shop --scaler binpack-tail "
+        "--set binpack-tail.slo_s=0.5 --listen 0.0.0.0:6000"
+    )(keda)
+    app.command(
+        epilog="Example: penstock control --kafka localhost:9092 --topic orders --group shop --scaler linear "
+        "--set linear.service_rate_per_s=50 -- python consumer.py"
+    )(control)
+    app.command(epilog="Example: penstock watch runs/20260101T120000Z-binpack-binpack-tail --once")(watch)
 
 
 def scalers(
@@ -44,7 +58,8 @@ def scalers(
     table = Table("scaler", "fleet", "parameters", "paper", box=None, pad_edge=False, padding=(0, 2, 1, 0))
     for each in described:
         parameters = "\n".join(_told(parameter) for parameter in each["parameters"])
-        table.add_row(each["name"], each["fleet"], parameters, each["paper"])
+        emulated = f" (our emulation of {each['emulates']})" if each["emulates"] else ""
+        table.add_row(each["name"], each["fleet"], parameters, each["paper"] + emulated)
     Console().print(table)
     typer.echo("\nSet one with --set scaler.parameter=value; bring your own scaler with --scalers path.py:Class")
 
@@ -56,6 +71,7 @@ def explain(
 ) -> None:
     """Show the arithmetic of one decision: the last one that was taken at or before that second."""
     from controller.explain import explain as explained
+    from controller.explanations.wording import readable
     from controller.journal import read_ticks
     from penstock.rundir import RunDirectory
 
@@ -64,7 +80,7 @@ def explain(
     acting = "acting" if decided == record.acting else f"a shadow; {record.acting} was acting"
     typer.echo(f"tick {record.tick} at {record.time_s:g} s of {run.name} ({decided}: {acting})")
     if record.note:
-        typer.echo(f"note: {record.note}")
+        typer.echo(f"note: {readable(record.note)}")
     typer.echo(explained(decided, record.decisions[decided]))
     if decided == record.acting and record.accepted is not None:
         typer.echo(f"accepted: {_accepted(record)}; plan epoch then {record.plan_epoch}")
@@ -89,10 +105,13 @@ def find_tick(run: Path, records: "Sequence[TickRecord]", at_s: float, scaler: s
 
 def describe(name: str, kind: "ScalerClass") -> dict[str, Any]:
     """A scaler as plain data."""
+    from penstock.registry import emulated_system
+
     return {
         "name": name,
         "fleet": kind.fleets.__name__.removesuffix("Observation").lower(),
         "paper": kind.paper,
+        "emulates": emulated_system(kind),
         "parameters": [
             {"name": field.name, "default": _default(field), "unit": unit(field.name)}
             for field in dataclasses.fields(kind.Parameters)

@@ -1,0 +1,176 @@
+"""Locust without its page, against a fleet whose workers are frozen for a while: it shows what events went through."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import msgspec
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from infra.local.ports import free_port
+from infra.local.services import LocalServices
+from penstock.measures import bucket_of
+from penstock.records import Result, result_decoder
+from penstock.rundir import RunDirectory
+from penstock.schedule import Schedule
+from penstock.supervision import Supervisor
+
+REPOSITORY = Path(__file__).parents[2]
+PATIENCE_S = 120.0
+EVENTS = 20 * 14
+
+
+def locust(folder: Path, environment: dict[str, str], *options: str) -> "subprocess.Popen[bytes]":
+    """``--exit-code-on-error 0``: that events missed the SLO is no failure of the test."""
+    with (folder / "locust.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "locust", "-f", str(REPOSITORY / "producers" / "locustfile.py"),
+             "--exit-code-on-error", "0", *options],
+            stdout=log, stderr=log, cwd=folder,
+            env={**environment, "PENSTOCK_RUNS": str(folder / "runs"), "PYTHONPATH": str(REPOSITORY)},
+        )  # fmt: skip
+
+
+def wait(what: str, condition: Callable[[], bool], log: Path) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not in time\n{log.read_text()[-3000:]}"
+        time.sleep(0.1)
+
+
+class Results:
+    """Reads the run's results beside Locust."""
+
+    def __init__(self, kafka: str, topic: str) -> None:
+        self._consumer = Consumer({"bootstrap.servers": kafka, "group.id": "beside-locust", "log_level": 0})
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        self.found: dict[int, Result] = {}
+
+    def read(self) -> int:
+        for message in self._consumer.consume(1000, 0.2):
+            if message.error() is None:
+                result = result_decoder.decode(message.value() or b"")
+                assert result.id is not None
+                self.found.setdefault(result.id, result)
+        return len(self.found)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@pytest.mark.live
+def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen(local_services: LocalServices, tmp_path: Path) -> None:
+    environment, log, report = local_services.environment(), tmp_path / "locust.log", tmp_path / "stats.json"
+    endpoints = local_services.endpoints()
+    process = locust(
+        tmp_path, environment, "--headless", "--workload", "constant:rate_per_s=20,duration_s=14", "--slo", "0.3",
+        "--scaler", "linear", "--partitions", "2", "--json-file", str(report.with_suffix("")),
+    )  # fmt: skip
+    try:
+        wait("a start", lambda: "playing; one user is 1 events/s" in log.read_text(), log)
+        directory = RunDirectory.open(next((tmp_path / "runs").iterdir()))
+        spec = directory.spec()
+        results = Results(endpoints.kafka, spec.results_topic)
+        wait("results", lambda: results.read() > 20, log)
+        supervisor = Supervisor(endpoints.supervisor)
+        frozen = [each.pid for each in supervisor.programs(f"{spec.run}:").values() if each.pid is not None]
+        assert frozen
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(2.0)  # less than a session: nobody is thrown out of the group
+        for pid in frozen:
+            os.kill(pid, signal.SIGCONT)
+        wait("every event", lambda: results.read() == EVENTS, log)
+        results.close()
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+    (shown,) = msgspec.json.decode(report.read_bytes())
+    latency_s = np.asarray([(each.finished_ns - (each.intended_ns or 0)) / 1e9 for each in results.found.values()])
+    assert latency_s.max() > 1.5, "the freeze is in the latencies"
+    buckets = np.repeat(
+        bucket_of([float(bound) / 1000 for bound in shown["response_times"]]), list(shown["response_times"].values())
+    )
+    assert shown["num_requests"] == len(buckets) == EVENTS
+    exact = bucket_of(np.sort(latency_s))
+    assert (np.abs(np.sort(buckets) - exact) <= 1).all()
+    assert shown["num_failures"] == (latency_s > 0.3).sum() > 0
+    # Nothing is left: replicas, controller, topics, ledger.
+    assert not Supervisor(endpoints.supervisor).programs(f"{spec.run}:")
+    consumer = Consumer({"bootstrap.servers": endpoints.kafka, "group.id": "look", "log_level": 0})
+    try:
+        assert spec.events_topic not in consumer.list_topics(timeout=10).topics
+    except KafkaException as error:
+        pytest.fail(str(error))
+    finally:
+        consumer.close()
+
+
+@pytest.mark.live
+def test_the_page_starts_a_session_and_stops_it_and_what_was_sent_is_waited_for(
+    local_services: LocalServices, tmp_path: Path
+) -> None:
+    log, port = tmp_path / "locust.log", free_port()
+    process = locust(tmp_path, local_services.environment(), "--web-host", "127.0.0.1", "--web-port", str(port))
+    page = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE_S)
+
+    def answers() -> bool:
+        with suppress(httpx.TransportError):
+            return page.get("/").is_success
+        return False
+
+    def requests() -> int:
+        return int(page.get("/stats/requests").json()["stats"][-1]["num_requests"])
+
+    try:
+        wait("the page", answers, log)
+        assert all(f'"{name}"' in page.get("/").text for name in ("workload", "rate", "slo", "scaler"))
+        wrong = {"workload": "constant", "rate": "0", "slo": "0.3", "scaler": "linear"}
+        assert page.post("/swarm", data=wrong).json()["success"]
+        wait("a clear line", lambda: "constant needs rate_per_s" in page.get("/stats/requests").text, log)
+        wait("the end", lambda: page.get("/stats/requests").json()["state"] == "stopped", log)
+        right = {**wrong, "workload": "constant:rate_per_s=10,duration_s=600", "rate": "20"}
+        assert page.post("/swarm", data=right).json()["success"]
+        wait("results", lambda: requests() > 40, log)
+        assert page.get("/stop").status_code == 405
+        assert page.post("/stop").json()["success"]
+        shown = requests()
+        process.send_signal(signal.SIGINT)
+        process.wait(PATIENCE_S)
+    finally:
+        page.close()
+        process.kill()
+        process.wait()
+    directory = RunDirectory.open(next((tmp_path / "runs").iterdir()))
+    assert directory.spec().slo_s == 0.3
+    assert len(Schedule.read(directory.schedule_file)) == 20 * 600
+    acknowledged = pq.read_table(directory.delivery_file)["acked_ns"].drop_null()
+    assert 40 < shown == len(acknowledged) < 600 * 20
+    assert not Supervisor(local_services.endpoints().supervisor).programs(f"{directory.name}:")
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.live
+def test_what_cannot_be_played_is_told_in_one_line(local_services: LocalServices, tmp_path: Path) -> None:
+    process = locust(tmp_path, local_services.environment(), "--headless", "--workload", "constant")
+    assert process.wait(PATIENCE_S) == 2
+    said = (tmp_path / "locust.log").read_text()
+    assert "constant needs rate_per_s" in said
+    assert "Traceback" not in said
+
+
+def test_kafkas_client_and_gevent_do_not_meet() -> None:
+    check = "import sys, producers.locustfile as _; sys.exit(bool({'confluent_kafka', 'pyspark'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", check], cwd=REPOSITORY, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0
