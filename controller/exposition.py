@@ -1,6 +1,7 @@
 """What the controller tells Prometheus: every tick's observation and decisions as they are in the journal.
 
 It is a journal too (``controller.journal.Journal``), so that whatever is exported was written down, and nothing else.
+Counts and what outlives a tick are here, what is true of the newest tick only in ``controller.last_tick``.
 """
 
 import math
@@ -9,19 +10,32 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controller.journal import TickRecord
+from controller.last_tick import LastTick
 from penstock import metrics
 from penstock.contracts import Decision, ReplicaEvent, StreamObservation
 
 CAUSES = ("unknown", "error", "scaler")
 """Why a scaler holds: something could not be read, something failed, or it chose to (a hold time)."""
 
+PHASES = ("requested", "started", "joined", "draining", "pooled")
+
 TICK_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 
 
 class ControllerMetrics:
-    """Metrics of one fleet's loop. Unknown values are NaN, never zero or the last one."""
+    """Metrics of one loop. Unknown values are NaN, never zero or the last one. ``max_replicas`` and ``slo_s`` are the
+    run's limits, where it has some.
+    """
 
-    def __init__(self, run: str, fleet: str, registry: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        run: str,
+        fleet: str,
+        registry: CollectorRegistry,
+        *,
+        max_replicas: int | None = None,
+        slo_s: float | None = None,
+    ) -> None:
         self._own = {"run": run, "fleet": fleet}
         own = tuple(self._own)
 
@@ -46,6 +60,8 @@ class ControllerMetrics:
             metrics.SCALE_ACTIONS, "Decisions by action, of acting scaler and shadows", "scaler", "action"
         )
         self._epoch = gauge(metrics.PLAN_EPOCH, "Epoch of the plan in force")
+        self._last_tick = LastTick(run, fleet, max_replicas=max_replicas, slo_s=slo_s)
+        registry.register(self._last_tick)
 
     def tick(self, record: TickRecord) -> None:
         """Take in one tick."""
@@ -56,9 +72,11 @@ class ControllerMetrics:
         self._phase.labels(**own).set(record.phase_s)
         self._epoch.labels(**own).set(record.plan_epoch)
         self._failures.labels(**own).inc(record.observation.arrived is None)
-        replicas = record.observation.replicas
-        for phase in ("requested", "started", "joined", "draining", "pooled"):
-            self._replicas.labels(**own, phase=phase).set(getattr(replicas, phase))
+        self._last_tick.take(record)
+        for part in (record.observation, *record.observation.parts()):
+            for phase in PHASES:
+                labels = {**own, "fleet": part.fleet, "phase": phase}
+                self._replicas.labels(**labels).set(getattr(part.replicas, phase))
         if isinstance(record.observation, StreamObservation):
             self._partitions(record.observation)
         for scaler, decision in record.decisions.items():
@@ -77,9 +95,8 @@ class ControllerMetrics:
     def _decision(self, scaler: str, decision: Decision, record: TickRecord) -> None:
         own = self._own
         self._actions.labels(**own, scaler=scaler, action=decision.action).inc()
-        target = decision.targets.get(own["fleet"])
-        if target is not None:
-            self._desired.labels(**own, scaler=scaler).set(target)
+        for fleet, target in decision.targets.items():
+            self._desired.labels(**{**own, "fleet": fleet}, scaler=scaler).set(target)
         for cause in CAUSES:
             self._holding.labels(**own, scaler=scaler, cause=cause).set(
                 cause == cause_of_hold(scaler, decision, record)

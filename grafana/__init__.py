@@ -1,1 +1,3 @@
-"""Dashboards as code and the JSON made from them. Empty until `make up` serves them."""
+"""Dashboards as code (``grafana.boards``), the JSON made from them (``python -m grafana.generate``), and what Grafana
+reads at its start to find both them and Prometheus (``provisioning``).
+"""

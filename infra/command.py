@@ -30,13 +30,21 @@ def register(app: typer.Typer) -> None:
 
 def up() -> None:
     """Start the services of the local world."""
+    from infra.local.grafana import NOT_INSTALLED, Grafana
+    from infra.local.services import ALL_SERVICES
+
     console = Console(stderr=True, highlight=False)
     services = _services(console)
+    wanted = (*ALL_SERVICES, Grafana.name) if Grafana.installed() else ALL_SERVICES
     try:
-        services.up()
+        services.up(wanted)
     except KeyboardInterrupt:
         console.print("interrupted: what this command had started is stopped again")
         raise
+    if Grafana.name in wanted:
+        console.print(f"grafana: {services.exports()['PENSTOCK_GRAFANA']}", markup=False)
+    else:
+        console.print(NOT_INSTALLED, markup=False)
     console.print('up. For a shell of your own: eval "$(penstock env)"; to stop: penstock down')
 
 

@@ -31,6 +31,44 @@ REPLICAS_DESIRED: Final = "penstock_scaler_desired_replicas"
 SCALE_ACTIONS: Final = "penstock_scaler_actions_total"
 PLAN_EPOCH: Final = "penstock_plan_epoch"
 
+# controller, of the newest tick: the fleet, whatever its kind
+FLEET_ARRIVED: Final = "penstock_fleet_arrived_events_total"
+FLEET_COMPLETED: Final = "penstock_fleet_completed_events_total"
+FLEET_BACKLOG: Final = "penstock_fleet_backlog_events"
+FLEET_IN_FLIGHT: Final = "penstock_fleet_in_flight_events"
+FLEET_SERVICE_RATE: Final = "penstock_fleet_service_rate_per_second"
+UNKNOWN_FIELDS: Final = "penstock_observation_unknown_fields"
+
+# controller, of the newest tick: limits that the run was given
+REPLICAS_MAX: Final = "penstock_replicas_max"
+SLO: Final = "penstock_slo_seconds"
+
+# controller, of the newest tick: decisions
+SCALER_ACTING: Final = "penstock_scaler_acting"
+SCALER_TERM: Final = "penstock_scaler_term"
+SCALER_CLAMPED: Final = "penstock_scaler_clamped"
+SCALER_LAST_ACTION: Final = "penstock_scaler_last_action_timestamp_seconds"
+
+# controller, of the newest tick: a bank of queues
+QUEUE_DEPTH: Final = "penstock_queue_depth_events"
+QUEUE_IN_FLIGHT: Final = "penstock_queue_in_flight_events"
+QUEUE_SERVERS: Final = "penstock_queue_servers"
+QUEUE_ARRIVED: Final = "penstock_queue_arrived_events_total"
+QUEUE_REJECTED: Final = "penstock_queue_rejected_events_total"
+QUEUE_ROUTING: Final = "penstock_queue_routing_share"
+
+# controller, of the newest tick: a pipeline of functions
+FUNCTION_BUSY: Final = "penstock_function_busy_seconds_total"
+FUNCTION_LAXITY: Final = "penstock_function_laxity_seconds"
+PIPELINE_FINISHED: Final = "penstock_pipeline_finished_events_total"
+PIPELINE_MISSED: Final = "penstock_pipeline_missed_deadlines_total"
+
+# controller, of the newest tick: a pub/sub network
+TOPIC_SERVICE_SCV: Final = "penstock_topic_service_scv_ratio"
+JOB_ARRIVAL_RATE: Final = "penstock_job_arrival_rate_per_second"
+JOB_ARRIVAL_SCV: Final = "penstock_job_arrival_scv_ratio"
+NETWORK_RESPONSE: Final = "penstock_network_response_seconds"
+
 # pipelines
 STAGE_EVENTS: Final = "penstock_stage_events_per_second"
 STAGE_LATENCY: Final = "penstock_stage_latency_seconds"
@@ -58,6 +96,32 @@ MetricName = Literal[
     "penstock_scaler_desired_replicas",
     "penstock_scaler_actions_total",
     "penstock_plan_epoch",
+    "penstock_fleet_arrived_events_total",
+    "penstock_fleet_completed_events_total",
+    "penstock_fleet_backlog_events",
+    "penstock_fleet_in_flight_events",
+    "penstock_fleet_service_rate_per_second",
+    "penstock_observation_unknown_fields",
+    "penstock_replicas_max",
+    "penstock_slo_seconds",
+    "penstock_scaler_acting",
+    "penstock_scaler_term",
+    "penstock_scaler_clamped",
+    "penstock_scaler_last_action_timestamp_seconds",
+    "penstock_queue_depth_events",
+    "penstock_queue_in_flight_events",
+    "penstock_queue_servers",
+    "penstock_queue_arrived_events_total",
+    "penstock_queue_rejected_events_total",
+    "penstock_queue_routing_share",
+    "penstock_function_busy_seconds_total",
+    "penstock_function_laxity_seconds",
+    "penstock_pipeline_finished_events_total",
+    "penstock_pipeline_missed_deadlines_total",
+    "penstock_topic_service_scv_ratio",
+    "penstock_job_arrival_rate_per_second",
+    "penstock_job_arrival_scv_ratio",
+    "penstock_network_response_seconds",
     "penstock_stage_events_per_second",
     "penstock_stage_latency_seconds",
     "penstock_stage_slo_share",

@@ -1,18 +1,27 @@
-"""Prometheus of the local world: scrapes every process that announces its port in the folder of targets."""
+"""Prometheus of the local world: scrapes every process that announces its port in the folder of targets, and judges
+what it gets by the alert rules of ``infra/prometheus/rules``, which every world shares.
+"""
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
 
 from infra.local.service import find_executable, service_folder, service_program
 from infra.local.state import StateFolder
 from penstock.supervision import Program, base_environment
 
+RULES: Final = Path(__file__).resolve().parents[1] / "prometheus" / "rules"
+
+# A metric's own run and fleet win over those of the process that tells it: a controller tells of several fleets.
 CONFIG = """\
 global:
   scrape_interval: 1s
   scrape_timeout: 1s
   evaluation_interval: 1s
+rule_files: ['{rules}/*.yml']
 scrape_configs:
   - job_name: penstock
+    honor_labels: true
     file_sd_configs:
       - files: ['{targets}/*.json']
         refresh_interval: 5s
@@ -43,7 +52,7 @@ class Prometheus:
         executable = find_executable("prometheus", "prometheus")
         folder = service_folder(self._state, self.name)
         config = folder / "prometheus.yml"
-        config.write_text(CONFIG.format(targets=str(self._state.scrape_targets).replace("'", "''")))
+        config.write_text(CONFIG.format(targets=_quoted(self._state.scrape_targets), rules=_quoted(RULES)))
         command = (
             executable,
             f"--config.file={config}",
@@ -62,3 +71,8 @@ class Prometheus:
             return httpx.get(f"{self.url}/-/ready", timeout=2.0, trust_env=False).is_success
         except httpx.HTTPError:
             return False
+
+
+def _quoted(path: Path) -> str:
+    """For YAML's single quotes."""
+    return str(path).replace("'", "''")
