@@ -45,7 +45,9 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 ANYBODYS = Family(
-    frozenset(), lines("reason: {reason}", "replicas = {replicas}", "wanted = {wanted}", "{capped}"), (PARTITIONS,)
+    frozenset(),
+    lines("reason: {reason:fields}", "replicas = {replicas}", "wanted = {wanted}", "{capped}"),
+    (PARTITIONS,),
 )
 
 UNITS = {"_per_s": "/s", "_per_min": "/min", "_per_hour": "/h", "_s": " s", "_ms": " ms"}

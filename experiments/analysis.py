@@ -328,7 +328,7 @@ def _events(directory: RunDirectory, spec: RunSpec, in_flight: int) -> RunEvents
     results = _read_results(directory)
     known = _known_results(results, spec, scheduled)
     outcomes = {
-        outcome: _ints(known.filter(pc.equal(known["outcome"], outcome))["id"])
+        outcome: _ints(known["id"].filter(pc.equal(known["outcome"], outcome)))
         for outcome in pc.unique(known["outcome"]).to_pylist()
     }
     sending = _sending(directory) if spec.world != "sim" else _nobody_sends(scheduled, outcomes)

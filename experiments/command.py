@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from experiments.experiment import Options
     from penstock.rundir import RunDirectory
 
+OF_THE_EXPERIMENT = "the experiment's"
+
 ExperimentName = Annotated[str, typer.Argument(help="Its name, as `penstock experiments` lists them.")]
 World = Annotated[str, typer.Option("--world", help="sim: virtual time; local: real services and processes.")]
 From = Annotated[float, typer.Option("--from", help="First second of the workload to play.")]
-Seconds = Annotated[float | None, typer.Option(help="Length of the slice in seconds [default: to the end].")]
+Seconds = Annotated[float | None, typer.Option(help="Length of the slice in seconds.", show_default="to the end")]
 Speed = Annotated[float, typer.Option(help="Rates times this, every duration divided by it.")]
 Seed = Annotated[int, typer.Option(help="Seed of the schedule and of every random draw.")]
 Set = Annotated[
@@ -25,16 +27,26 @@ Set = Annotated[
     ),
 ]
 Phase = Annotated[
-    float | None, typer.Option("--tick-phase", help="Seconds after each whole second at which the controller looks.")
+    float | None,
+    typer.Option(
+        "--tick-phase",
+        help="Seconds after each whole second at which the controller looks.",
+        show_default=OF_THE_EXPERIMENT,
+    ),
 ]
 FaultOption = Annotated[
     list[str] | None, typer.Option("--fault", help="kind@second[+duration], such as stop-broker@30+5; may be repeated.")
 ]
-InitialReplicas = Annotated[int | None, typer.Option(help="Replicas at the start [default: the experiment's].")]
-MaxReplicas = Annotated[int | None, typer.Option(help="Cap of the fleet [default: the experiment's].")]
+InitialReplicas = Annotated[
+    int | None, typer.Option(help="Replicas at the start.", show_default=f"{OF_THE_EXPERIMENT}; of a slice, enough")
+]
+MaxReplicas = Annotated[int | None, typer.Option(help="Cap of the fleet.", show_default=OF_THE_EXPERIMENT)]
 Shadows = Annotated[
     str | None,
-    typer.Option(help="Scalers that advise beside it, by commas; all, or none [default: the experiment's]."),
+    typer.Option(
+        help="Scalers that advise beside it, by commas; all, or none.",
+        show_default=f"{OF_THE_EXPERIMENT}; none in world sim",
+    ),
 ]
 Spark = Annotated[bool, typer.Option(help="Let Spark compute figures while the run goes on.")]
 

@@ -52,9 +52,13 @@ def describe(experiment: Experiment, scaler: str, options: Options, runs: Path) 
 def carry_out(
     world: World, experiment: Experiment, options: Options, directory: RunDirectory, progress: RunProgress
 ) -> Summary:
-    """Drive one described run to its end and judge it. The manifest is written last: without it a run is unfinished."""
+    """Drive one described run to its end and judge it. The manifest is written last: without it a run is unfinished.
+
+    A schedule that is in the directory already is played as it is.
+    """
     spec = directory.spec()
-    schedule_of(experiment, options, spec).write(directory.schedule_file)
+    if not directory.schedule_file.exists():
+        schedule_of(experiment, options, spec).write(directory.schedule_file)
     left = 0
     simulated = spec.world == "sim"
     try:

@@ -55,13 +55,33 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        build()(standalone_mode=True)
+        code = build()(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
     except PenstockError as error:
-        errors.print(f"[bold red]error:[/] {_plain(str(error))}", markup=True)
+        _tell(str(error))
         sys.exit(error.exit_code)
+    except typer.TyperException as error:
+        if error.format_message():  # empty where a command without arguments has shown its help
+            _tell(_one_line(error))
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        errors.print("aborted")
+        sys.exit(1)
     except KeyboardInterrupt:
         errors.print("interrupted")
         sys.exit(130)
+
+
+def _tell(error: str) -> None:
+    errors.print(f"[bold red]error:[/] {_plain(error)}", markup=True)
+
+
+def _one_line(error: typer.TyperException) -> str:
+    """What is wrong with a command's options or arguments, and which help has them."""
+    said = " ".join(error.format_message().split()).rstrip(".")
+    context: typer.Context | None = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else app.info.name
+    return f"{said[:1].lower()}{said[1:]}; see {path} --help"
 
 
 def _plain(text: str) -> str:

@@ -7,7 +7,8 @@ import sys
 import traceback
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +33,21 @@ UNREAD = dict.fromkeys(("arrived", "completed", "backlog", "in_flight"), "a rehe
 """What an observation says of itself in which nothing is known."""
 
 
+@cache
+def _registered() -> dict[str, EntryPoint]:
+    """The entry points by name, sorted. Reading what is installed takes tens of milliseconds: once a process."""
+    points = sorted(entry_points(group="penstock.scalers"), key=lambda point: point.name)
+    return {point.name: point for point in points}
+
+
 def scaler_classes() -> dict[str, ScalerClass]:
     """Every registered scaler by its name, sorted."""
-    return {
-        point.name: point.load()
-        for point in sorted(entry_points(group="penstock.scalers"), key=lambda point: point.name)
-    }
+    return {name: point.load() for name, point in _registered().items()}
 
 
 def scaler_names() -> list[str]:
     """Names of the registered scalers, without importing them."""
-    return sorted(point.name for point in entry_points(group="penstock.scalers"))
+    return list(_registered())
 
 
 def is_clairvoyant(kind: ScalerClass) -> bool:
@@ -57,6 +62,17 @@ def clairvoyant_scalers() -> frozenset[str]:
     return frozenset(name for name, kind in scaler_classes().items() if is_clairvoyant(kind))
 
 
+def emulated_system(kind: ScalerClass) -> str:
+    """The system whose scaler this class is our own version of, by its attribute ``emulates``; "" for any other."""
+    return getattr(kind, "emulates", "")
+
+
+@cache
+def emulated_scalers() -> Mapping[str, str]:
+    """Names of the registered ones, each with the system that it emulates."""
+    return {name: system for name, kind in scaler_classes().items() if (system := emulated_system(kind))}
+
+
 def find_scaler(spec: ScalerSpec) -> ScalerClass:
     """The class behind a spec; one from a file is complete and has been rehearsed. PenstockError with the nearest
     names, or with what is wrong with the file.
@@ -65,10 +81,10 @@ def find_scaler(spec: ScalerSpec) -> ScalerClass:
         kind = _complete(_from_file(spec.file), spec.file)
         _rehearse(kind, spec)
         return kind
-    for point in entry_points(group="penstock.scalers"):
-        if point.name == spec.name:
-            loaded: ScalerClass = point.load()
-            return loaded
+    point = _registered().get(spec.name)
+    if point is not None:
+        loaded: ScalerClass = point.load()
+        return loaded
     raise unknown("scaler", spec.name, scaler_names(), "see `penstock scalers`, or name a file as path.py:Class")
 
 

@@ -5,7 +5,7 @@ of their own here; times are in seconds, rates per second (a paper's rates per m
 read).
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -13,13 +13,25 @@ ServiceLaw = Literal["deterministic", "exponential", "gamma", "pareto"]
 """gamma and pareto take a squared coefficient of variation beside their mean."""
 
 
-class StreamSystem(msgspec.Struct, frozen=True, kw_only=True, tag="stream"):
-    """A consumer group on a partitioned topic: see ``RunSpec.partitions`` and ``RunSpec.worker``."""
+NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
-    start_up_s: float = 0.0
-    """Simulated worlds only: from requested to joined. A live replica takes what it takes."""
+
+class StreamSystem(msgspec.Struct, frozen=True, kw_only=True, tag="stream"):
+    """A consumer group on a partitioned topic: see ``RunSpec.partitions`` and ``RunSpec.worker``. All of this is for
+    simulated worlds only: a live group and its monitor are as they are.
+
+    ``start_up_s``: from requested to joined. ``cooperative``: pause the partitions that move instead of all of them.
+    ``batch``: events that a poll hands out of one partition before the next partition's turn; None: a replica takes the
+    events of all its partitions in order of arrival. ``staleness_s``: age of the committed offsets that the monitor
+    reads. ``staleness_sd_s``: standard deviation of what comes to that in each reading of each partition, drawn from
+    one side of a normal distribution (seeded): a lag is at times read too long, never too short.
+    """
+
+    start_up_s: NotNegative = 0.0
     cooperative: bool = False
-    """Simulated worlds only: pause the partitions that move instead of all of them."""
+    batch: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    staleness_s: NotNegative = 0.0
+    staleness_sd_s: NotNegative = 0.0
 
 
 class QueueSystem(msgspec.Struct, frozen=True, kw_only=True, tag="queue"):

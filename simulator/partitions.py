@@ -1,6 +1,7 @@
 """The events of a topic by partition, and how far the replicas of a consumer group have come with them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -222,7 +223,10 @@ class PartitionedEvents:
 
     def results(self, at_s: float, workers: tuple[str, ...], queues: tuple[str, ...]) -> EventTable:
         """All results that were out at ``at_s``: the last delivery of each event by id, then earlier deliveries."""
-        tables = [self.table(at_s), *self.redelivered]
+        last = self.table(at_s)
+        if not self.redelivered:
+            return replace(last, workers=workers, queues=queues)
+        tables = [last, *self.redelivered]
         columns: dict[str, Any] = {
             name: np.concatenate([getattr(table, name) for table in tables])
             for name in (

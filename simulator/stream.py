@@ -38,28 +38,16 @@ class StreamModel:
 
     ``rebalance_s``: a rebalance of which all members hear at once, besides ``worker.rebalance_pause_s`` (measured:
     docs/decisions/0003). ``stop_s``: from letting go of the last partition to gone. ``leaving_rebalances``: whether a
-    member that has let go of everything still costs the others a rebalance when it leaves, as in Kafka. ``batch``: how
-    many events of a partition a replica takes before the next partition's turn, 0 for strict order of arrival.
-    ``staleness_s``: how old a reading of committed offsets is; ``staleness_sd_s``: standard deviation (one-sided) of
-    what comes to that for each partition and reading, so that a lag is at times read too long, never too short.
+    member that has let go of everything still costs the others a rebalance when it leaves, as in Kafka.
     """
 
     rebalance_s: float = 0.09
     stop_s: float = 0.2
     leaving_rebalances: bool = True
-    batch: int = 0
-    staleness_s: float = 0.0
-    staleness_sd_s: float = 0.0
 
     def at_speed(self, speed: float) -> "StreamModel":
         """Durations ÷ ``speed``."""
-        return replace(
-            self,
-            rebalance_s=self.rebalance_s / speed,
-            stop_s=self.stop_s / speed,
-            staleness_s=self.staleness_s / speed,
-            staleness_sd_s=self.staleness_sd_s / speed,
-        )
+        return replace(self, rebalance_s=self.rebalance_s / speed, stop_s=self.stop_s / speed)
 
 
 LIVE = StreamModel()
@@ -102,7 +90,7 @@ class StreamEngine:
         system = spec.system if isinstance(spec.system, StreamSystem) else StreamSystem()
         model = model.at_speed(spec.speed)
         self.now_s = 0.0
-        self._spec, self._model = spec, model
+        self._spec, self._system = spec, system
         self._streams = [np.random.default_rng(each) for each in np.random.SeedSequence([spec.seed, 4]).spawn(3)]
         self._agenda = Agenda()
         self._blind_until_s = 0.0
@@ -110,7 +98,7 @@ class StreamEngine:
         self._more, self._sink = iter(more), sink
         self.events = PartitionedEvents(
             spec.partitions,
-            batch=model.batch,
+            batch=system.batch or 0,
             commit_every=spec.worker.commit_every,
             commit_interval_s=spec.worker.commit_interval_s,
         )
@@ -211,9 +199,9 @@ class StreamEngine:
 
     def _read(self) -> Reading:
         """Offsets as a monitor gets them now."""
-        late_s = np.full(self._spec.partitions, self._model.staleness_s)
-        if self._model.staleness_sd_s:
-            late_s += np.abs(self._streams[READINGS].normal(0.0, self._model.staleness_sd_s, self._spec.partitions))
+        late_s = np.full(self._spec.partitions, self._system.staleness_s)
+        if self._system.staleness_sd_s:
+            late_s += np.abs(self._streams[READINGS].normal(0.0, self._system.staleness_sd_s, self._spec.partitions))
         ends, commits = self.events.offsets(self.now_s, self.now_s - late_s)
         return Reading(self.now_s, dict(enumerate(ends.tolist())), dict(enumerate(commits.tolist())), {})
 

@@ -8,12 +8,17 @@ HPA_LINES = lines(
     "Σ metric = {sum}, target per replica = {target}",
     "replicas = {replicas}, ready = {ready}",
     "replicas = {replicas}, existing = {existing}",
-    "ratio = Σ metric / (target · {ready} ready) = {ratio}: |1 − ratio| ≤ tolerance? {within_tolerance}",
-    "ratio = Σ metric / (target · {existing} existing) = {ratio}: |1 − ratio| ≤ tolerance? {within_tolerance}",
+    *(
+        f"ratio = Σ metric / (target · {{{counted}}} {counted}) = {{ratio}}: "
+        "|1 − ratio| = {deviation} ≤ tolerance = {tolerance}? {within_tolerance}"
+        for counted in ("ready", "existing")
+    ),
     "none ready, no ratio; without load? {within_tolerance}",
     "desired = {desired} (⌈Σ metric / target⌉; within the tolerance the replicas that there are)",
-    "highest desired in the stabilisation window = {highest_in_window}",
-    "scale-up limit = max(2 · replicas, replicas + 4) = {scale_up_limit}",
+    "highest desired of {recommendations_in_window} in the stabilisation window of {stabilisation_s} s "
+    "= {highest_in_window}: nothing below it while the fleet shrinks",
+    "scale-up limit = max({up_factor} · {replicas}, {replicas} + {up_pods}) = {scale_up_limit}",
+    "wanted = {wanted} (bounds {min_replicas} … {max_replicas:unbounded})",
     "wanted = {wanted}",
     "replicas = {replicas}",
 )
@@ -36,17 +41,23 @@ KEDA = Family(
     (PARTITIONS,),
 )
 
+OVER = "panic / ready = {panic_ratio} ≥ threshold = {panic_threshold}? {panic_ratio ≥ panic_threshold}"
+
 KPA = Family(
     frozenset({"kpa"}),
     lines(
         "requests in the system = {in_system}",
-        "average over the stable window = {stable_average}, over the panic window = {panic_average}",
-        "target per replica = {target}",
+        "average over the stable window of {stable_window_s} s = {stable_average}, "
+        "over the panic window of {panic_window_s} s = {panic_average}",
+        "target per replica = {target_concurrency} · {target_utilisation} = {target}",
         "replicas = {replicas}, ready = {ready}",
+        "one step: {step_least} to {step_most} replicas",
         "stable: ⌈average / target⌉ = {stable}, within the limits of one step {stable_limited}",
-        "panic: ⌈average / target⌉ = {panic}, within the limits of one step {panic_limited}; in panic? {in_panic}",
+        "panic: ⌈average / target⌉ = {panic}, within the limits of one step {panic_limited}",
+        f"{OVER}; in panic? {{in_panic}}, begun or renewed {{panic_for_s}} s ago",
+        f"{OVER}; in panic? {{in_panic}}",
         "desired = {desired}",
-        "wanted = {wanted}",
+        "wanted = {wanted} (bounds {min_replicas} … {max_replicas:unbounded})",
     ),
 )
 

@@ -72,8 +72,16 @@ BY_RATE = Family(
         *lines(
             "Σλ = {total_rate_per_s}/s",
             "replicas = {replicas}",
-            "⌈Σλ / capacity at f_up⌉ = {needed_up}",
-            "⌈Σλ / capacity at f_down⌉ = {needed_down}",
+            *(
+                text
+                for at in ("up", "down")
+                for text in (
+                    f"a replica at f_{at}: μ·w·f = {{mu_per_s}}/s · {{w_s}} s · {{f_{at}}} = {{capacity_{at}}} events",
+                    f"a replica at f_{at}: μ·f = {{mu_per_s}}/s · {{f_{at}}} = {{capacity_{at}}}/s",
+                    f"⌈Σλ · {{decision_interval_s}} s / capacity at f_{at}⌉ = {{needed_{at}}}",
+                    f"⌈Σλ / capacity at f_{at}⌉ = {{needed_{at}}}",
+                )
+            ),
             "wanted = {wanted}, at most {most}",
             "one replica carries {replica_capacity_per_s}/s",
             "wanted = {wanted}",

@@ -34,9 +34,11 @@ AMESOS = Family(
 DWP = Family(
     frozenset({"dwp"}),
     (
+        *lines("μ = λ_pred / ρ = λ_pred / {rho} = {mu_per_s}/s, avgProcessTime = {avgProcessTime_s} s"),
         *FORECAST,
         *lines(
-            "deadlines missed in this epoch: {missed_share:%}",
+            "deadlines missed in this epoch: {missed_share:%}; up: > {up_share:%}? {missed_share > up_share}; "
+            "down: ≤ {down_share:%}? {missed_share ≤ down_share}",
             "c = {c}, c' = ⌈μ · avgProcessTime⌉ = {c_new}: c' > c? {c_new > c}; c' < c? {c_new < c}",
         ),
     ),
@@ -45,10 +47,17 @@ DWP = Family(
 LASS = Family(
     frozenset({"lass", "lass-as-coded"}),
     lines(
-        "λ over the long window = {rate_long_per_s}/s, over the short one = {rate_short_per_s}/s",
-        "λ = {lambda_per_s}/s",
+        "λ over the long window of {long_window_s} s = {rate_long_per_s}/s, "
+        "over the short one of {short_window_s} s = {rate_short_per_s}/s",
+        "λ = {lambda_per_s}/s (that of the short window where it is at least {burst_factor} times the other)",
         "μ = {mu_per_s}/s",
-        "P(W ≤ t) = {P_W_at_most_t} with t = {t_s} s and c = {c}, the fewest containers that keep it",
+        "c = {c}: ρ = λ / (c·μ) = {utilisation}, C(c, λ/μ) = {C}",
+        "c = {c}: ρ = λ / (c·μ) = {utilisation}",
+        "t = {t_used_s} s where {wait_s} s are meant: finds ⌊t·c·μ + c − 1⌋ = {n_before} requests before it at most",
+        "P(W ≤ t) = 1 − C·e^(−(c·μ − λ)·t) = {P_W_at_most_t} with t = {t_s} s: "
+        "≥ {wanted_probability}? {P_W_at_most_t ≥ wanted_probability}",
+        "P(W ≤ t) as Σ P_n up to that = {P_W_at_most_t}: ≥ {wanted_probability}? {P_W_at_most_t ≥ wanted_probability}",
+        "one container less, c = {one_less}: {P_one_less} ≥ {wanted_probability}? {P_one_less ≥ wanted_probability}",
         "replicas = {current_replicas}",
         "{capped}",
     ),

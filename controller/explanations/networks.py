@@ -21,15 +21,37 @@ TOPICS = Table(
 
 
 def _path(terms: Terms) -> list[str]:
-    """The start and, line by line, who gets each further consumer; with R before and after where it was reckoned."""
+    """The start and, line by line, who gets each further consumer; with R before and after where it was reckoned, and
+    what was compared of all topics to choose that one.
+    """
     path, times = as_list(terms["path"]), as_list(terms.get("R_after_each_s"))
     names = as_list(terms.get("topics")) or [f"number {j + 1}" for j in range(len(path[0]))]
-    rows = [f"start: m = {_tuple(path[0])}{_response(times, 0)}"]
+    rows = [[f"start: m = {_tuple(path[0])}{_response(times, 0)}"]]
     for step, (before, after) in enumerate(pairwise(path), 1):
         to = ", ".join(str(names[j]) for j, (was, m) in enumerate(zip(before, after, strict=True)) if m != was)
-        rows.append(f"step {step}: +1 for topic {to}, m = {_tuple(after)}{_response(times, step)}")
+        said = f"step {step}: +1 for topic {to}, m = {_tuple(after)}{_response(times, step)}"
+        rows.append([said, *_compared(terms, names, step)])
     hidden = len(rows) - MANY
-    return rows if hidden <= 0 else [*rows[: MANY - 1], f"… {hidden} steps more …", rows[-1]]
+    shown = rows if hidden <= 0 else [*rows[: MANY - 1], [f"… {hidden} steps more …"], rows[-1]]
+    return [line for row in shown for line in row]
+
+
+def _compared(terms: Terms, names: list[str], step: int) -> list[str]:
+    """The candidates of a step: ρ of the topics that are overloaded, else the gain of one consumer more in each."""
+    compared, candidates = as_list(terms.get("compared")), as_list(terms.get("candidates"))
+    if step > len(candidates):
+        return []
+    values = list(zip(names, candidates[step - 1], strict=True))[:MANY]
+    if compared[step - 1] == "rho":
+        said = ", ".join(f"{name} {number(rho)}" for name, rho in values if rho)
+        return [f"  the most overloaded, by ρ_j: {said}"]
+    # Little: R = Σ L_j / Σλ.
+    total_per_min = sum(as_list(terms.get("lambda_per_min")))
+    gains = ", ".join(
+        f"{name} {number(gain)}" + (f" (ΔR {number(60 * gain / total_per_min)} s)" if total_per_min else "")
+        for name, gain in values
+    )
+    return [f"  the largest gain, L_j(m_j) − L_j(m_j + 1): {gains}"]
 
 
 def _tuple(m: list[int]) -> str:
@@ -54,6 +76,7 @@ PUBSUB = Family(
             "T = {T_s} s",
             "M = {M} consumers beyond one a topic",
         ),
+        Line(frozenset({"path", "R_after_each_s", "compared", "candidates"}), _path),
         Line(frozenset({"path", "R_after_each_s"}), _path),
         Line(frozenset({"path"}), _path),
         *lines(

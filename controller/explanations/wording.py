@@ -6,7 +6,7 @@ it then has told all of them. Places:
 - ``{name}``: the value; ``{name.0}``: an element of a list
 - ``{name:none}``: no value reads "none" instead of "unknown", ``{name:unbounded}``: ∞; ``{name:%}``: in per cent;
   ``{name:groups}``: partitions by consumer; ``{name:words}``: text without its underscores; ``{name:seconds}``: with
-  its unit unless it is a text
+  its unit unless it is a text; ``{name:fields}``: text with the fields of observations in words
 - ``{one > other}`` (also <, ≥, ≤, =): whether that holds, yes or no; unknown where it cannot be told
 """
 
@@ -32,6 +32,35 @@ COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
     "≤": operator.le,
     "=": operator.eq,
 }
+FIELDS: Mapping[str, str] = {
+    "arrival_rate_per_s": "arrival rate",
+    "arrival_scv": "scv of the interarrival time",
+    "arrived": "number of arrivals",
+    "backlog": "backlog",
+    "busy_s": "busy time",
+    "committed_offset": "committed offset",
+    "completed": "number of completions",
+    "concurrency": "concurrency limit",
+    "deadline_s": "deadline",
+    "depth": "depth",
+    "end_offset": "end offset",
+    "finished": "number of finished requests",
+    "in_flight": "number in flight",
+    "last_rebalance_s": "time of the last rebalance",
+    "last_scale_s": "time of the last scale",
+    "laxity_s": "laxity",
+    "missed": "number of missed deadlines",
+    "rejected": "number of rejections",
+    "response_time_s": "response time",
+    "servers": "number of servers",
+    "service_rate_per_s": "service rate",
+    "service_scv": "scv of the service time",
+}
+"""Fields of observations that may be unknown, as they read in a reason."""
+
+FIELD = re.compile(r"\b(?:([a-z]+)s\.([\w-]+)\.)?([a-z]+(?:_[a-z]+)*)(?= is unknown|:)")
+"""``backlog is unknown``, ``partitions.3.committed_offset: no commit yet``."""
+
 ABSENT = {"none": "none", "unbounded": "∞"}
 COMPARISON = re.compile(r"(.+) ([<>≥≤=]) (.+)")
 ELEMENT = re.compile(r"(.+)\.(\d+)")
@@ -107,6 +136,18 @@ def number(term: Any) -> str:
     return "∞" if term in ("inf", math.inf) else str(term)
 
 
+def readable(reason: str) -> str:
+    """Why a scaler holds, with ``committed offset of partition 3`` for ``partitions.3.committed_offset``."""
+
+    def said(found: re.Match[str]) -> str:
+        kind, which, field = found.groups()
+        if field not in FIELDS:
+            return found[0]
+        return f"{FIELDS[field]} of {kind} {which}" if kind else FIELDS[field]
+
+    return FIELD.sub(said, reason)
+
+
 def groups(of: Sequence[Sequence[int]]) -> str:
     """Partitions by consumer."""
     said = ["{" + ", ".join(map(str, group[:MANY])) + (", …" if len(group) > MANY else "") + "}" for group in of]
@@ -175,6 +216,8 @@ def _said(term: Any, spec: str | None) -> str:
         return value(term) if isinstance(term, str) else f"{value(term)} s"
     if spec == "groups":
         return groups(as_list(term))
+    if spec == "fields" and isinstance(term, str):
+        return readable(term)
     return str(term).replace("_", " ") if spec == "words" else value(term)
 
 

@@ -62,7 +62,8 @@ class Ds2(SingleFleetScaler[Ds2Parameters, Ds2State]):
     """Every operator to its source's rate in one step."""
 
     name: ClassVar[str] = "ds2"
-    paper: ClassVar[str] = "Kalavri et al., OSDI 2018 (emulated)"
+    paper: ClassVar[str] = "Kalavri et al., OSDI 2018"
+    emulates: ClassVar[str] = "DS2"
     Parameters: ClassVar[type[Ds2Parameters]] = Ds2Parameters
     State: ClassVar[type[FleetStates[Ds2State]]] = states_by_fleet(Ds2State)
 

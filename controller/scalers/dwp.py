@@ -44,11 +44,17 @@ class Dwp(EpochScaler[DwpParameters]):
     Parameters: ClassVar[type[DwpParameters]] = DwpParameters
 
     def check(self, observation: FunctionObservation, epoch: Epoch) -> dict[str, Term]:
-        """The share of missed deadlines."""
+        """The share of missed deadlines, and the shares that it is compared with."""
         if epoch.missed_share is None:
             said = "; ".join(f"{field}: {reason}" for field, reason in observation.unknown.items())
             raise CannotDecide("the share of missed deadlines is unknown" + (f" ({said})" if said else ""))
-        return {"missed_share": epoch.missed_share}
+        p = self.parameters
+        return {
+            "missed_share": epoch.missed_share,
+            "up_share": p.up_share,
+            "down_share": p.down_share,
+            "rho": p.rho,
+        }
 
     def decide_function(
         self,

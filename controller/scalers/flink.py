@@ -125,7 +125,8 @@ class Flink(SingleFleetScaler[FlinkParameters, FlinkState]):
     """Slow and steady: a target utilisation over a long window."""
 
     name: ClassVar[str] = "flink"
-    paper: ClassVar[str] = "Flink Kubernetes operator, autoscaler (emulated)"
+    paper: ClassVar[str] = "Flink Kubernetes operator, autoscaler"
+    emulates: ClassVar[str] = "Flink's autoscaler"
     Parameters: ClassVar[type[FlinkParameters]] = FlinkParameters
     State: ClassVar[type[FleetStates[FlinkState]]] = states_by_fleet(FlinkState)
 

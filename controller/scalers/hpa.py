@@ -84,7 +84,18 @@ def recommend(
     stabilised = desired if desired > current else min(current, highest)
     limit = max(current * UP_FACTOR, current + UP_PODS)
     wanted = max(rules.min_replicas, min(stabilised, limit, rules.max_replicas or limit))
-    why |= {"desired": desired, "highest_in_window": highest, "scale_up_limit": limit, "wanted": wanted}
+    why |= {
+        "desired": desired,
+        "stabilisation_s": rules.stabilisation_s,
+        "recommendations_in_window": len(window),
+        "highest_in_window": highest,
+        "up_factor": UP_FACTOR,
+        "up_pods": UP_PODS,
+        "scale_up_limit": limit,
+        "min_replicas": rules.min_replicas,
+        "max_replicas": rules.max_replicas,
+        "wanted": wanted,
+    }
     return Recommendation(wanted, HpaHistory(window), why)
 
 
@@ -95,7 +106,7 @@ def desired_replicas(total: float, current: int, counted: int, rules: HpaRules, 
     """
     if counted:
         ratio = total / (rules.target * counted)
-        why["ratio"] = ratio
+        why |= {"ratio": ratio, "tolerance": rules.tolerance, "deviation": abs(1 - ratio)}
         within = abs(1 - ratio) <= rules.tolerance + TOLERANCE
     else:
         within = total == 0
@@ -159,7 +170,8 @@ class Hpa(SingleFleetScaler[HpaParameters, HpaState]):
     """Replicas so that each has the target's share of the metric."""
 
     name: ClassVar[str] = "hpa"
-    paper: ClassVar[str] = "Kubernetes HorizontalPodAutoscaler v2 (emulated)"
+    paper: ClassVar[str] = "Kubernetes HorizontalPodAutoscaler v2"
+    emulates: ClassVar[str] = "Kubernetes HPA"
     Parameters: ClassVar[type[HpaParameters]] = HpaParameters
     State: ClassVar[type[FleetStates[HpaState]]] = states_by_fleet(HpaState)
 

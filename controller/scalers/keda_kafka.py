@@ -84,7 +84,8 @@ class KedaKafka:
 
     name: ClassVar[str] = "keda-kafka"
     fleets: ClassVar[type[StreamObservation]] = StreamObservation
-    paper: ClassVar[str] = "KEDA, Kafka trigger (emulated)"
+    paper: ClassVar[str] = "KEDA, Kafka trigger"
+    emulates: ClassVar[str] = "KEDA"
     Parameters: ClassVar[type[KedaKafkaParameters]] = KedaKafkaParameters
     State: ClassVar[type[KedaState]] = KedaState
 

@@ -85,7 +85,8 @@ class KedaRabbitmq(SingleFleetScaler[KedaRabbitmqParameters, KedaRabbitmqState])
     """Scaling by what waits in front of a fleet."""
 
     name: ClassVar[str] = "keda-rabbitmq"
-    paper: ClassVar[str] = "KEDA, RabbitMQ trigger (emulated)"
+    paper: ClassVar[str] = "KEDA, RabbitMQ trigger"
+    emulates: ClassVar[str] = "KEDA"
     Parameters: ClassVar[type[KedaRabbitmqParameters]] = KedaRabbitmqParameters
     State: ClassVar[type[FleetStates[KedaRabbitmqState]]] = states_by_fleet(KedaRabbitmqState)
 

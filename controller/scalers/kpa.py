@@ -19,6 +19,7 @@ from controller.scalers.single_fleet import (
     FleetStates,
     PartDecision,
     SingleFleetScaler,
+    elapsed_s,
     resize_part,
     states_by_fleet,
 )
@@ -95,17 +96,23 @@ class Demand(NamedTuple):
 
 
 def demand(stable: float, panic: float, ready: int, p: KpaParameters) -> Demand:
-    """⌈average / target⌉ of both windows, and each within ⌊ready / 2⌋ … ⌈1000 · ready⌉."""
-    least, most = floor(ready / p.max_scale_down_rate), ceil(p.max_scale_up_rate * ready)
+    """⌈average / target⌉ of both windows, and each within the limits of one step."""
+    least, most = step_limits(ready, p)
     for_stable, for_panic = (ceil(average / p.target - TOLERANCE) for average in (stable, panic))
     return Demand(for_stable, for_panic, *(min(max(each, least), most) for each in (for_stable, for_panic)))
+
+
+def step_limits(ready: int, p: KpaParameters) -> tuple[int, int]:
+    """⌊ready / 2⌋ and ⌈1000 · ready⌉: how far one decision may go."""
+    return floor(ready / p.max_scale_down_rate), ceil(p.max_scale_up_rate * ready)
 
 
 class Kpa(SingleFleetScaler[KpaParameters, KpaState]):
     """Concurrency-driven scaling with a panic mode, to zero and back."""
 
     name: ClassVar[str] = "kpa"
-    paper: ClassVar[str] = "Knative Serving, pod autoscaler (emulated)"
+    paper: ClassVar[str] = "Knative Serving, pod autoscaler"
+    emulates: ClassVar[str] = "Knative KPA"
     Parameters: ClassVar[type[KpaParameters]] = KpaParameters
     State: ClassVar[type[FleetStates[KpaState]]] = states_by_fleet(KpaState)
 
@@ -138,16 +145,28 @@ class Kpa(SingleFleetScaler[KpaParameters, KpaState]):
             desired = max(desired, wants.panic_limited, state.most_in_panic)
             state = msgspec.structs.replace(state, most_in_panic=desired)
         wanted, state = self._bounded(desired, now_s, state)
+        least, most = step_limits(ready, p)
         why: dict[str, Term] = {
             "in_system": in_system(part),
+            "stable_window_s": p.stable_window_s,
             "stable_average": stable,
+            "panic_window_s": p.panic_window_s,
             "panic_average": panic,
+            "target_concurrency": p.target_concurrency,
+            "target_utilisation": p.target_utilisation,
             "target": p.target,
             "replicas": part.replicas.current,
             "ready": ready,
+            "step_least": least,
+            "step_most": most,
             **wants._asdict(),
+            "panic_ratio": wants.panic / ready,
+            "panic_threshold": p.panic_threshold,
             "in_panic": state.panic_s is not None,
+            **({} if state.panic_s is None else {"panic_for_s": elapsed_s(state.panic_s, now_s)}),
             "desired": desired,
+            "min_replicas": p.min_replicas,
+            "max_replicas": p.max_replicas,
             "wanted": wanted,
         }
         return resize_part(part, wanted, why), state

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import msgspec
 
-from controller.queueing.erlang import fewest_servers, p_waits_at_most
+from controller.queueing.erlang import erlang_c, fewest_servers, p_waits_at_most
 from controller.scalers.parameters import require_positive, require_share
 from controller.scalers.single_fleet import (
     FleetStates,
@@ -105,16 +105,24 @@ class Lass(SingleFleetScaler[LassParameters, LassState]):
             return hold_part("no rate yet: this is the first reading of the arrivals"), seen
         mu = p.service_rate_per_s or seen.service_rate_per_s
         lam = lass_rate(long_per_s, short_per_s, p.burst_factor)
-        why: dict[str, Term] = {"rate_long_per_s": long_per_s, "rate_short_per_s": short_per_s, "lambda_per_s": lam}
+        why: dict[str, Term] = {
+            "long_window_s": p.long_window_s,
+            "rate_long_per_s": long_per_s,
+            "short_window_s": p.short_window_s,
+            "rate_short_per_s": short_per_s,
+            "burst_factor": p.burst_factor,
+            "lambda_per_s": lam,
+        }
         if mu is None:
             return hold_part("service rate is unknown: none is set, and none was measured yet", **why), seen
         fewest = self.fewest(lam, mu)
         c = p.most if fewest is None else fewest
         why |= {
             "mu_per_s": mu,
-            "t_s": p.wait_s,
-            "P_W_at_most_t": self.probability(lam, mu, c),
-            "c": c,
+            **self.waiting(lam, mu, c),
+            "wanted_probability": p.probability,
+            "one_less": c - 1,
+            "P_one_less": self.probability(lam, mu, c - 1) if c > 1 else 0.0,
             "current_replicas": part.replicas.current,
         }
         if fewest is None:
@@ -125,6 +133,16 @@ class Lass(SingleFleetScaler[LassParameters, LassState]):
         """The smallest c up to the most with P(W ≤ t) as high as wanted; None if there is none."""
         p = self.parameters
         return fewest_servers(lam, mu, p.wait_s, p.probability, p.most)
+
+    def waiting(self, lam: float, mu: float, c: int) -> dict[str, Term]:
+        """The waiting time's probability with c containers, as terms in the order in which it is computed."""
+        return {
+            "utilisation": lam / (c * mu),
+            "C": erlang_c(lam / mu, c),
+            "t_s": self.parameters.wait_s,
+            "c": c,
+            "P_W_at_most_t": self.probability(lam, mu, c),
+        }
 
     def probability(self, lam: float, mu: float, c: int) -> float:
         """P(W ≤ t) = 1 - C(c, λ/μ) e^(-(cμ - λ)t), 0 in overload."""

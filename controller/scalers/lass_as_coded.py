@@ -12,12 +12,18 @@ from typing import ClassVar
 from controller.queueing.erlang import p_in_system_at_most
 from controller.scalers.lass import Lass, LassParameters
 from controller.scalers.packing import TOLERANCE
+from penstock.contracts import Term
 
 
 def p_waits_as_coded(arrival_rate: float, service_rate: float, servers: int, time: float) -> float:
     """Σ P_n for n up to ⌊t c μ + c - 1⌋ of M/M/c; 0 in overload."""
-    before = floor(time * servers * service_rate + servers - 1 + TOLERANCE)
+    before = requests_before(service_rate, servers, time)
     return p_in_system_at_most(arrival_rate / service_rate, servers, before)
+
+
+def requests_before(service_rate: float, servers: int, time: float) -> int:
+    """⌊t c μ + c - 1⌋: as many may be there already for a request to wait no longer than t."""
+    return floor(time * servers * service_rate + servers - 1 + TOLERANCE)
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,17 @@ class LassAsCoded(Lass):
         """The smallest c up to the most with the sum as high as wanted; None if there is none."""
         p = self.parameters
         return next((c for c in range(1, p.most + 1) if self.probability(lam, mu, c) >= p.probability), None)
+
+    def waiting(self, lam: float, mu: float, c: int) -> dict[str, Term]:
+        """The sum that stands for P(W ≤ t), with the t that the code really uses."""
+        return {
+            "utilisation": lam / (c * mu),
+            "wait_s": self.parameters.wait_s,
+            "t_used_s": self.time_s,
+            "n_before": requests_before(mu, c, self.time_s),
+            "c": c,
+            "P_W_at_most_t": self.probability(lam, mu, c),
+        }
 
     def probability(self, lam: float, mu: float, c: int) -> float:
         """The sum that stands for P(W ≤ t)."""

@@ -61,11 +61,27 @@ class LinearParameters:
         require_thresholds(self.f_up, self.f_down)
         require_replicas(self.max_replicas)
 
+    def capacity(self, fraction: float) -> float:
+        """Of one replica at ``fraction``: events that it may have waiting, or events per second, by ``reading``."""
+        waiting_s = self.slo_s if self.reading == "lag" else 1.0
+        return self.service_rate_per_s * waiting_s * fraction
+
     def needed(self, total_rate_per_s: float, fraction: float) -> int:
         """Replicas at ``fraction`` of a replica's capacity."""
-        if self.reading == "rate":
-            return replicas_for(total_rate_per_s, self.service_rate_per_s * fraction)
-        return replicas_for(total_rate_per_s, self.service_rate_per_s * self.slo_s * fraction, self.decision_interval_s)
+        interval_s = self.decision_interval_s if self.reading == "lag" else 1.0
+        return replicas_for(total_rate_per_s, self.capacity(fraction), interval_s)
+
+    def terms(self) -> dict[str, Term]:
+        """What the capacity of a replica is made of: μ, w and DI where the reading has them, f both ways if used."""
+        why: dict[str, Term] = {"mu_per_s": self.service_rate_per_s}
+        if self.reading == "lag":
+            why["w_s"] = self.slo_s
+        why |= {"f_up": self.f_up, "capacity_up": self.capacity(self.f_up)}
+        if self.hysteresis:
+            why |= {"f_down": self.f_down, "capacity_down": self.capacity(self.f_down)}
+        if self.reading == "lag":
+            why["decision_interval_s"] = self.decision_interval_s
+        return why
 
 
 class Linear(RateScaler[LinearParameters]):
@@ -97,6 +113,7 @@ class Linear(RateScaler[LinearParameters]):
             "rate_per_s": list(tick.load.rates_per_s),
             "total_rate_per_s": total,
             "replicas": tick.replicas,
+            **p.terms(),
             "needed_up": up,
         }
         wanted = up

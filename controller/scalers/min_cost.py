@@ -16,8 +16,8 @@ from controller.scalers.network_scaler import (
     NetworkParameters,
     NetworkScaler,
     NetworkState,
-    finite,
     network_per_minute,
+    steps,
     terms,
 )
 from controller.scalers.stream import CannotDecide
@@ -55,8 +55,7 @@ class MinCost(NetworkScaler[MinCostParameters]):
         measured = measure(network, m)
         why: dict[str, Term] = {
             "T_s": p.response_limit_s,
-            "path": [list(step) for step in found.path],
-            "R_after_each_s": [finite(minutes * MINUTE_S) for minutes in found.response_times],
+            **steps(network, found.path),
             "iterations": len(found.path) - 1,
             **terms(network, measured),
         }
@@ -78,4 +77,4 @@ class MinCost(NetworkScaler[MinCostParameters]):
             return Allocated(now, why | {"infeasible": f"{p.most_iterations} more consumers do not keep the limit"})
         network = network_per_minute(observation, state, p)
         m = one_more(now, most_useful_topic(network, now, one_each))
-        return Allocated(m, why | {"path": [list(now), list(m)], **terms(network, measure(network, m))})
+        return Allocated(m, why | {**steps(network, (now, m)), **terms(network, measure(network, m))})

@@ -14,6 +14,7 @@ from controller.scalers.network_scaler import (
     NetworkScaler,
     NetworkState,
     network_per_minute,
+    steps,
     terms,
 )
 from penstock.contracts import NetworkObservation, Term
@@ -43,20 +44,20 @@ class MinTime(NetworkScaler[MinTimeParameters]):
         p = self.parameters
         network = network_per_minute(observation, state, p)
         path = min_time(network, p.budget)
-        return self._allocated(network, path[-1], [list(m) for m in path])
+        return self._allocated(network, path)
 
     def step(self, observation: NetworkObservation, state: NetworkState, now: Consumers) -> Allocated:
         """One more consumer while the budget lasts."""
         p = self.parameters
         network = network_per_minute(observation, state, p)
         if sum(now) - len(now) >= p.budget:
-            return self._allocated(network, now, [list(now)])
-        m = one_more(now, most_useful_topic(network, now))
-        return self._allocated(network, m, [list(now), list(m)])
+            return self._allocated(network, (now,))
+        return self._allocated(network, (now, one_more(now, most_useful_topic(network, now))))
 
-    def _allocated(self, network: Network, m: Consumers, path: list[list[int]]) -> Allocated:
+    def _allocated(self, network: Network, path: tuple[Consumers, ...]) -> Allocated:
+        m = path[-1]
         measured = measure(network, m)
-        why: dict[str, Term] = {"M": self.parameters.budget, "path": path, **terms(network, measured)}
+        why: dict[str, Term] = {"M": self.parameters.budget, **steps(network, path), **terms(network, measured)}
         overloaded = overloaded_topics(network, measured)
         if overloaded:
             why["infeasible"] = f"{self.parameters.budget} more consumers leave {', '.join(overloaded)} overloaded"

@@ -5,14 +5,15 @@ estimators are ours, since the paper has none. Inside, rates are per minute as i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from controller.queueing.network import Job, Network, NetworkMeasures, Topic
+from controller.queueing.gim import gim
+from controller.queueing.network import Job, Network, NetworkMeasures, Topic, measure
 from controller.scalers.allocation import Consumers
 from controller.scalers.parameters import require_not_negative, require_positive
 from controller.scalers.single_fleet import PartDecision, Window, merged, resize_part
@@ -227,6 +228,36 @@ def terms(network: Network, measured: NetworkMeasures) -> dict[str, Term]:
         "WIP": finite(measured.work_in_progress),
         "R_s": finite(measured.response_time * MINUTE_S),
     }
+
+
+def steps(network: Network, path: Sequence[Consumers]) -> dict[str, Term]:
+    """The allocations one by one: R of each, and what each step compared of all topics to choose the one it took.
+
+    That is ``delta_L``, the gain L_j(m_j) - L_j(m_j + 1) at the arrival scvs of that step (P8), or, as long as a topic
+    is overloaded, ``rho`` of those that are, 0 of the others (P7).
+    """
+    measured = [measure(network, m) for m in path]
+    compared: list[Term] = []
+    candidates: list[Term] = []
+    for m, at in zip(path[:-1], measured[:-1], strict=True):
+        parts, now = at.decomposition, [topic.in_system for topic in at.topics]
+        if inf in now:
+            compared.append("rho")
+            candidates.append([rho if l_j == inf else 0.0 for rho, l_j in zip(parts.utilisation, now, strict=True)])
+            continue
+        after = (
+            gim(rate, scv, topic.service_rate, topic.service_scv, m_j + 1).in_system
+            for topic, m_j, rate, scv in zip(network.topics, m, parts.arrival_rate, parts.arrival_scv, strict=True)
+        )
+        compared.append("delta_L")
+        candidates.append(
+            [topic.value * (l_j - l_more) for topic, l_j, l_more in zip(network.topics, now, after, strict=True)]
+        )
+    why: dict[str, Term] = {
+        "path": [list(m) for m in path],
+        "R_after_each_s": [finite(at.response_time * MINUTE_S) for at in measured],
+    }
+    return why | {"compared": compared, "candidates": candidates} if candidates else why
 
 
 def finite(value: float) -> float | str:

@@ -81,7 +81,8 @@ class OpenfaasCe(SingleFleetScaler[OpenfaasCeParameters, OpenfaasCeState]):
     """Steps while an alert fires, the minimum when it is resolved."""
 
     name: ClassVar[str] = "openfaas-ce"
-    paper: ClassVar[str] = "OpenFaaS Community Edition (emulated)"
+    paper: ClassVar[str] = "OpenFaaS Community Edition"
+    emulates: ClassVar[str] = "OpenFaaS CE"
     Parameters: ClassVar[type[OpenfaasCeParameters]] = OpenfaasCeParameters
     State: ClassVar[type[FleetStates[OpenfaasCeState]]] = states_by_fleet(OpenfaasCeState)
 

@@ -67,7 +67,8 @@ class OpenfaasPro(SingleFleetScaler[OpenfaasProParameters, OpenfaasProState]):
     """Load per replica against a target."""
 
     name: ClassVar[str] = "openfaas-pro"
-    paper: ClassVar[str] = "OpenFaaS Pro autoscaler (emulated)"
+    paper: ClassVar[str] = "OpenFaaS Pro autoscaler"
+    emulates: ClassVar[str] = "OpenFaaS Pro"
     Parameters: ClassVar[type[OpenfaasProParameters]] = OpenfaasProParameters
     State: ClassVar[type[FleetStates[OpenfaasProState]]] = states_by_fleet(OpenfaasProState)
 

@@ -28,7 +28,7 @@ from experiments.binpack.experiments import EXPERIMENTS
 from experiments.driver import schedule_of
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.progress import RunProgress
-from experiments.tables import markdown, write_csv
+from experiments.tables import markdown, spread, write_csv
 from penstock.errors import PenstockError
 from penstock.measures import Floats, percentiles_s, slo_share
 from penstock.plan import range_groups
@@ -98,8 +98,7 @@ class Case:
     @property
     def model(self) -> StreamModel:
         """What a consumer group takes."""
-        model = INSTANT if self.instant else LIVE
-        return dataclasses.replace(model, batch=POLLED) if self.turns else model
+        return INSTANT if self.instant else LIVE
 
     @property
     def label(self) -> str:
@@ -163,7 +162,8 @@ def options_of(case: Case, seed: int) -> Options:
         }
     if case.instant:
         worker["commit_interval_s"] = "0"
-    return Options(world="sim", seed=seed, tick_phase_s=case.phase_s, worker=worker, settings=settings)
+    system = {"batch": str(POLLED)} if case.turns else {}
+    return Options(world="sim", seed=seed, tick_phase_s=case.phase_s, worker=worker, system=system, settings=settings)
 
 
 def simulate(case: Case, seed: int) -> Outcome:
@@ -260,12 +260,6 @@ def by_formula(experiment: Experiment, scaler: str, lag_s: float = 0.0) -> Formu
 
 
 # --- words -----------------------------------------------------------------------------------------------------------
-
-
-def spread(values: Sequence[float], digits: int) -> str:
-    """The mean, and in brackets the range where it shows."""
-    low, high, mean = (f"{value:.{digits}f}" for value in (min(values), max(values), np.mean(values)))
-    return mean if low == high else f"{mean} ({low}–{high})"
 
 
 def pair(outcomes: Sequence[Outcome], first: str, second: str) -> str:

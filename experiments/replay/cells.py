@@ -5,10 +5,11 @@ the pool or a Spark task can carry it out anywhere on this machine's file system
 """
 
 import io
-import shutil
+import tempfile
 from pathlib import Path
 
 import msgspec
+import numpy as np
 from rich.console import Console
 
 from experiments.driver import carry_out
@@ -16,19 +17,16 @@ from experiments.experiment import Experiment, Options
 from experiments.progress import RunProgress
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
-from penstock.runspec import RunSpec
+from penstock.schedule import Schedule
 from simulator.world import SimWorld
 
 
 class CellTask(msgspec.Struct, frozen=True, kw_only=True):
-    """``run`` is a described run directory. ``schedule``: the file that holds exact arrivals where the trace has them,
-    "" where the driver draws them from the rates.
-    """
+    """``run`` is a described run directory that has its schedule already."""
 
     experiment: Experiment
     options: Options
     run: str
-    schedule: str = ""
 
 
 class CellEnd(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,17 +36,19 @@ class CellEnd(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
 
 
-class ReplayWorld(SimWorld):
-    """The sim world on arrivals that were recorded, not drawn."""
+def load_beforehand(task: CellTask) -> None:
+    """Everything that cells load when they first want it: the engine with its compiled loops, and what pyarrow looks
+    for when it first sees an array. A run of one event wants all of it; nothing of that is kept.
+    """
+    from simulator.stream import make_engine
 
-    def __init__(self, schedule: Path) -> None:
-        super().__init__()
-        self._recorded = schedule
-
-    def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
-        """Put the recorded arrivals in the place of the drawn ones, for the engine and for whoever measures."""
-        shutil.copyfile(self._recorded, directory.schedule_file)
-        super().prepare(spec, directory)
+    spec = RunDirectory.open(Path(task.run)).spec()
+    event = Schedule(np.zeros(1, np.int64), np.zeros(1, np.int16), duration_s=1.0)
+    engine = make_engine(spec, event)
+    engine.advance(spec.duration_s)
+    engine.monitor.observe()
+    with tempfile.TemporaryDirectory() as folder:
+        engine.results().write(Path(folder), spec)
 
 
 def carry_out_cell(task: CellTask) -> CellEnd:
@@ -56,7 +56,7 @@ def carry_out_cell(task: CellTask) -> CellEnd:
     directory = RunDirectory.open(Path(task.run))
     quiet = RunProgress(Console(file=io.StringIO()), runs=1)
     try:
-        with ReplayWorld(Path(task.schedule)) if task.schedule else SimWorld() as world:
+        with SimWorld() as world:
             carry_out(world, task.experiment, task.options, directory, quiet)
     except PenstockError as error:
         return CellEnd(run=task.run, error=str(error))

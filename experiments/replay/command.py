@@ -30,7 +30,8 @@ def replay(
         Path,
         typer.Argument(
             help="CSV file whose first line names its columns: rate_per_s, events_per_minute, timestamp (a row an "
-            "event), or p0,p1,… (events per second of each partition); time_s or timestamp may stand beside rates."
+            "event; its partition or key may stand beside it), or p0,p1,… (events per second of each partition); "
+            "time_s or timestamp may stand beside rates."
         ),
     ],
     slo: Annotated[str, typer.Option(help="Longest latency of an event, such as 500ms or 0.5s.")],
@@ -162,9 +163,11 @@ def _carry_out(request: "Request", jobs: int | None, engine: Literal["local", "s
         request.trace.write(trace_file)
         plan = make_plan(request, f"trace:path={trace_file}")
         tasks = prepare(plan, directory)
-    except BaseException:
+    except BaseException as error:
         remove_unfinished(tasks)
         shutil.rmtree(directory.path, ignore_errors=True)
+        if isinstance(error, KeyboardInterrupt):
+            said.print("interrupted: no cell was begun, nothing is left")
         raise
     for line in _conditions(plan):
         said.print(line, markup=False)

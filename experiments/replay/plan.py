@@ -15,7 +15,7 @@ import numpy as np
 from controller.scalers.rps import RpsParameters
 from experiments.binpack.experiments import FIDELITY
 from experiments.compare import Cell, Comparison, ComparisonDirectory, request_of
-from experiments.driver import describe
+from experiments.driver import describe, schedule_of
 from experiments.experiment import Experiment, Options, fitting_scalers, run_spec
 from experiments.replay.cells import CellTask
 from experiments.replay.trace import Floats, OwnTrace
@@ -197,18 +197,18 @@ def make_plan(request: Request, workload: str) -> Plan:
 
 def prepare(plan: Plan, directory: ComparisonDirectory) -> list[CellTask]:
     """Describe every cell in a run directory of its own, and note them in ``directory``."""
-    schedule_file = ""
     exact = exact_schedule(plan)
-    if exact is not None:
-        schedule_file = str(directory.path / "schedule.parquet")
-        exact.write(Path(schedule_file))
+    schedule_file = directory.path / "schedule.parquet"
     tasks = []
     for scaler, options in plan.wanted:
         run, spec = describe(plan.experiment, scaler, options, directory.path.parent)
         workload = {**spec.workload, "arrivals": plan.arrivals, "trace": str(plan.request.trace.path)}
         priced = msgspec.structs.replace(spec, replica_price_per_hour=plan.request.price_per_hour, workload=workload)
         run.write(run.spec_file, priced)
-        tasks.append(CellTask(experiment=plan.experiment, options=options, run=str(run.path), schedule=schedule_file))
+        if not schedule_file.exists():
+            (exact or schedule_of(plan.experiment, options, spec)).write(schedule_file)
+        run.schedule_file.hardlink_to(schedule_file)
+        tasks.append(CellTask(experiment=plan.experiment, options=options, run=str(run.path)))
     cells = [
         Cell(scaler=scaler, repetition=0, seed=options.seed, directory=Path(task.run).name)
         for (scaler, options), task in zip(plan.wanted, tasks, strict=True)
@@ -233,7 +233,8 @@ def exact_schedule(plan: Plan) -> Schedule | None:
     """Arrivals that rates and fixed weights cannot express: recorded times, or shares that change; else None."""
     trace, experiment, seed = plan.request.trace, plan.experiment, plan.request.seed
     recorded = trace.offset_ns is not None and plan.request.arrivals is None
-    if not recorded and trace.partition_share is None:
+    shares = None if recorded else trace.share_of(experiment.partitions)
+    if not recorded and shares is None:
         return None
     schedule = make_schedule(
         Trace(path=_path_of(experiment.workload)),
@@ -246,12 +247,15 @@ def exact_schedule(plan: Plan) -> Schedule | None:
     draws = streams(seed).partitions
     if recorded and trace.offset_ns is not None:
         offset_ns = trace.offset_ns
-        shares = np.asarray(experiment.partition_weights or (1.0,) * experiment.partitions)
-        upper = np.cumsum(shares / shares.sum())
-        upper[-1] = 1.0
-        partition = np.searchsorted(upper, draws.random(len(offset_ns)), side="right").astype(np.int16)
-    elif trace.partition_share is not None:
-        upper_by_second = np.cumsum(trace.partition_share, axis=1)
+        if trace.placed is not None:
+            partition = (trace.placed % experiment.partitions).astype(np.int16)
+        else:
+            weight = np.asarray(experiment.partition_weights or (1.0,) * experiment.partitions)
+            upper = np.cumsum(weight / weight.sum())
+            upper[-1] = 1.0
+            partition = np.searchsorted(upper, draws.random(len(offset_ns)), side="right").astype(np.int16)
+    elif shares is not None:
+        upper_by_second = np.cumsum(shares, axis=1)
         upper_by_second[:, -1] = 1.0
         drawn = draws.random(len(offset_ns))
         rows = upper_by_second[offset_ns // NANOS_PER_SECOND]
@@ -284,9 +288,13 @@ def _check(request: Request) -> None:
         if value is not None and value < 1:
             raise PenstockError(f"{option} {value}: has to be at least 1")
     in_file, skew = request.trace.partitions, request.skew
-    if in_file is not None and skew is not None:
-        raise PenstockError("--skew: the trace has a column for each partition already; leave one of them out")
-    told = request.partitions
+    if skew is not None and (in_file is not None or request.trace.placed is not None):
+        raise PenstockError("--skew: the trace tells what comes to each partition already; leave one of them out")
+    told, highest = request.partitions, request.trace.highest_partition
+    if highest is not None and told is not None:
+        if told <= highest:
+            raise PenstockError(f"--partitions {told}: the trace has events on partition {highest}; say {highest + 1}")
+        return
     for count, whence in ((in_file, "columns of partitions"), (len(skew) if skew else None, "shares in --skew")):
         if told is not None and count is not None and told != count:
             raise PenstockError(f"--partitions {told}: there are {count} {whence}; leave --partitions out")
@@ -368,9 +376,10 @@ def _busiest(rate_per_s: Floats) -> float:
 def _hot_partitions(request: Request, partitions: int, service_rate_per_s: float) -> tuple[HotPartition, ...]:
     trace = request.trace
     equal: Sequence[float] = request.skew or (1.0,) * partitions
+    shares = trace.share_of(partitions)
     hot = []
     for partition in range(partitions):
-        share = equal[partition] / sum(equal) if trace.partition_share is None else trace.partition_share[:, partition]
+        share = equal[partition] / sum(equal) if shares is None else shares[:, partition]
         rate_per_s = _busiest(np.asarray(trace.rate_per_s * share))
         if rate_per_s > service_rate_per_s:
             hot.append(HotPartition(partition=partition, rate_per_s=rate_per_s, service_rate_per_s=service_rate_per_s))

@@ -7,9 +7,8 @@ import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from importlib import import_module
 
-from experiments.replay.cells import CellEnd, CellTask, carry_out_cell
+from experiments.replay.cells import CellEnd, CellTask, carry_out_cell, load_beforehand
 from penstock.errors import PenstockError
 
 Tell = Callable[[CellEnd], None]
@@ -26,8 +25,8 @@ def carry_out_in_processes(tasks: Sequence[CellTask], jobs: int, tell: Tell) -> 
     Raises PenstockError if a process was killed from outside, such as for want of memory.
     """
     # One process for --jobs 1, too: this one only waits, so that an interrupt cannot be lost in a library's callback.
-    # Forked, so that what this process has imported need not be again; the engine is otherwise imported when wanted.
-    import_module("simulator.stream")
+    # Forked, so that no process has to load again what this one has loaded.
+    load_beforehand(tasks[0])
     pool = ProcessPoolExecutor(
         min(jobs, len(tasks)), mp_context=multiprocessing.get_context("fork"), initializer=_begin
     )

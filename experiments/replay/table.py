@@ -1,6 +1,6 @@
 """What came out: one row a cell, the cheapest that keeps the SLO, and why; as a table and as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -63,15 +63,18 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
 def rows_of(summaries: Sequence[Summary], wanted_share: float, sweeps: Sequence[Sweep] = ()) -> list[Row]:
     """Those that meet the SLO first, the cheapest on top; then the others, the closest on top."""
+    clairvoyant = clairvoyant_scalers()
     rows = [
-        _row(group.label, summaries[member], wanted_share, sweeps)
+        _row(group.label, summaries[member], wanted_share, sweeps, clairvoyant)
         for group in group_runs(summaries)
         for member in group.members
     ]
     return sorted(rows, key=lambda row: (not row.meets, row.money if row.meets else -(row.slo_share or 0.0)))
 
 
-def _row(label: str, summary: Summary, wanted_share: float, sweeps: Sequence[Sweep]) -> Row:
+def _row(
+    label: str, summary: Summary, wanted_share: float, sweeps: Sequence[Sweep], clairvoyant: Collection[str]
+) -> Row:
     latency, scale = summary.latency, summary.scale
     conditions = {
         f"{target}.{parameter}": "scaler.parameters." + parameter
@@ -84,7 +87,7 @@ def _row(label: str, summary: Summary, wanted_share: float, sweeps: Sequence[Swe
         scaler=summary.scaler,
         swept={name: summary.conditions[key] for name, key in conditions.items() if key in summary.conditions},
         meets=summary.slo_share is not None and summary.slo_share >= wanted_share,
-        eligible=summary.verdict != "INVALID" and summary.scaler not in clairvoyant_scalers(),
+        eligible=summary.verdict != "INVALID" and summary.scaler not in clairvoyant,
         verdict=summary.verdict,
         slo_share=summary.slo_share,
         p50_s=latency.p50_s,

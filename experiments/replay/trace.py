@@ -1,8 +1,8 @@
 """Somebody's own trace, in whatever form it was recorded: rates, counts a minute, timestamps, or a column a partition.
 
-Every form becomes one value a second, as workloads are played; timestamps keep their exact times besides, and columns
-of partitions the share of each partition in each second. Whatever cannot be read raises PenstockError with file, line,
-value and the way out.
+Every form becomes one value a second, as workloads are played; timestamps keep their exact times besides, and the
+partition of each event where the file has that or its key; columns of partitions the share of each in each second.
+Whatever cannot be read raises PenstockError with file, line, value and the way out.
 """
 
 import csv
@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
+from kafka.partitioner.default import murmur2
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
@@ -35,6 +37,9 @@ RATE_COLUMNS: Final[dict[str, Per]] = {
 }
 TIME_COLUMNS: Final = ("time_s", "timestamp", "time")
 TIMESTAMP: Final = "timestamp"
+EVENT_PARTITION: Final = "partition"
+EVENT_KEY: Final = "key"
+MOST_PARTITIONS: Final = np.iinfo(np.int16).max
 PARTITION: Final = re.compile(r"p(\d+)")
 
 MILLISECONDS_FROM: Final = 1e11
@@ -51,8 +56,9 @@ class OwnTrace:
 
     ``rate_per_s`` has one value for each second, shape (seconds,). ``partition_share`` is each partition's part of a
     second's rate, shape (seconds, partitions), None where the file does not tell partitions. ``offset_ns``: exact times
-    of the events from the first whole second on, ascending; None where only rates were recorded. ``form`` says in words
-    what was read.
+    of the events from the first whole second on, ascending; None where only rates were recorded. ``placed``: modulo the
+    number of partitions, the partition of each of these events; None where the file tells none. ``highest_partition``
+    is the highest that an event was recorded on. ``form`` says in words what was read.
     """
 
     path: Path
@@ -60,6 +66,8 @@ class OwnTrace:
     rate_per_s: Floats
     partition_share: Floats | None = None
     offset_ns: Ints | None = None
+    placed: Ints | None = None
+    highest_partition: int | None = None
 
     @property
     def seconds(self) -> int:
@@ -69,7 +77,17 @@ class OwnTrace:
     @property
     def partitions(self) -> int | None:
         """Partitions that the file names."""
+        if self.highest_partition is not None:
+            return self.highest_partition + 1
         return None if self.partition_share is None else self.partition_share.shape[1]
+
+    def share_of(self, partitions: int) -> Floats | None:
+        """Each partition's part of a second's rate, shape (seconds, partitions); None where the file does not tell."""
+        if self.placed is None or self.offset_ns is None:
+            return self.partition_share
+        cell = self.offset_ns // NANOS_PER_SECOND * partitions + self.placed % partitions
+        counts = np.bincount(cell, minlength=self.seconds * partitions).reshape(self.seconds, partitions)
+        return _shares(counts.astype(np.float64))
 
     def write(self, path: Path) -> None:
         """As CSV with one ``rate_per_s`` a row, a row a second: what the workload ``trace`` plays."""
@@ -172,19 +190,22 @@ class _Reader:
         form = f"events per {per} ({what}), {len(values):,} rows of {usual_s:g} s"
         if not partitions:
             return OwnTrace(self.path, form, total)
-        share = np.divide(
-            by_second, total[:, None], out=np.full(by_second.shape, 1 / len(columns)), where=total[:, None] > 0
-        )
-        return OwnTrace(self.path, form, total, partition_share=share)
+        return OwnTrace(self.path, form, total, partition_share=_shares(by_second))
 
     def timestamps(self, column: str) -> OwnTrace:
-        """A row an event."""
+        """A row an event, with its partition or its key where there is such a column."""
         names = self.names()
         at = self._position(names, column)
+        where = next((name for name in (EVENT_PARTITION, EVENT_KEY) if name in names and name != column), "")
+        place = {EVENT_PARTITION: self._partition, EVENT_KEY: self._hash}.get(where)
+        place_at = names.index(where) if where else at
         times: list[float] = []
-        for line, row in self._rows(at, len(names)):
+        placed: list[int] = []
+        for line, row in self._rows(max(at, place_at), len(names)):
             times.append(self._time_s(line, column, row[at]))
             self._check_order(line, column, row[at], times, strictly=False)
+            if place is not None:
+                placed.append(place(line, row[place_at]))
         if not times:
             raise PenstockError(
                 f"{self.path}: no rows below the names of the columns; a trace needs at least one event"
@@ -193,7 +214,15 @@ class _Reader:
         self._check_length(times[-1] - first_s)
         offset_ns = np.floor((np.asarray(times) - first_s) * NANOS_PER_SECOND).astype(np.int64)
         rate_per_s = np.bincount(offset_ns // NANOS_PER_SECOND).astype(np.float64)
-        return OwnTrace(self.path, f"{len(times):,} timestamps (column {column})", rate_per_s, offset_ns=offset_ns)
+        told = {EVENT_PARTITION: f", partitions (column {where})", EVENT_KEY: f", partitions by hash of column {where}"}
+        return OwnTrace(
+            self.path,
+            f"{len(times):,} timestamps (column {column}){told.get(where, '')}",
+            rate_per_s,
+            offset_ns=offset_ns,
+            placed=np.asarray(placed, dtype=np.int64) if where else None,
+            highest_partition=max(placed) if where == EVENT_PARTITION else None,
+        )
 
     # --- the file ----------------------------------------------------------------------------------------------------
 
@@ -267,6 +296,20 @@ class _Reader:
             )
         return time_s
 
+    def _partition(self, line: int, text: str) -> int:
+        if not (text.isascii() and text.isdigit()):
+            self._fail(line, f"{EVENT_PARTITION} {text!r} is not a partition", "write its number, from 0")
+        if int(text) > MOST_PARTITIONS:
+            self._fail(
+                line, f"{EVENT_PARTITION} {text} is too high a number", f"name the column {EVENT_KEY} if it is one"
+            )
+        return int(text)
+
+    def _hash(self, line: int, text: str) -> int:
+        if not text:
+            self._fail(line, f"{EVENT_KEY} is empty", "give every event its key, or leave the column out")
+        return key_hash(text)
+
     def _check_order(self, line: int, column: str, text: str, times: list[float], *, strictly: bool = True) -> None:
         if len(times) > 1 and (times[-1] < times[-2] or (strictly and times[-1] == times[-2])):
             way_out = "sort the rows by time" + (", one row a time" if strictly else "")
@@ -312,6 +355,20 @@ class _Reader:
 
     def _fail(self, line: int, what: str, way_out: str) -> NoReturn:
         raise PenstockError(f"{self.path}: line {line}: {what}; {way_out}")
+
+
+@cache
+def key_hash(key: str) -> int:
+    """As Kafka's producers take it of a key's bytes; modulo the number of partitions it is the partition."""
+    hashed: int = murmur2(key.encode())
+    return hashed & 0x7FFFFFFF
+
+
+def _shares(by_second: Floats) -> Floats:
+    """Each column's part of its row; equal parts of a row of nothing."""
+    total = by_second.sum(axis=1, keepdims=True)
+    equal = np.full(by_second.shape, 1 / by_second.shape[1])
+    return np.asarray(np.divide(by_second, total, out=equal, where=total > 0))
 
 
 def _is_number(text: str) -> bool:

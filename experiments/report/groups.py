@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from experiments.analysis import Summary
 from experiments.report.wording import interval, mean
+from penstock.registry import emulated_scalers
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6BB1", "#7F7F7F")
 """Okabe and Ito's colours (distinguishable for the colour-blind) without black and yellow, and two more."""
 
-EMULATED_PREFIXES = ("hpa", "keda", "kpa", "openfaas", "ds2", "flink")
-"""Scalers of other systems that we wrote again to compare with: not those systems themselves."""
 EMULATED = " (emulated)"
+"""What the label of a scaler ends in that we wrote again to compare with: it is not that system itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ def group_runs(summaries: Sequence[Summary]) -> list[Group]:
 
 
 def is_emulated(scaler: str) -> bool:
-    """Whether this is our emulation of another system's scaler."""
-    return scaler.startswith(EMULATED_PREFIXES)
+    """Whether this registered scaler is our emulation of another system's."""
+    return scaler in emulated_scalers()
 
 
 def _key(summary: Summary) -> str:

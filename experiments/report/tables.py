@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from controller.explanations.wording import readable
 from controller.journal import TickRecord
 from experiments.analysis import (
     MAX_CPU_SATURATION,
@@ -228,7 +229,9 @@ def decisions(run: RunEvidence) -> Html:
     if more > 0:
         parts.append(element("p", f"{more} later rows are in decisions.jsonl only.", class_="muted"))
     if run.summary.holds:
-        held = ", ".join(f"{count(ticks)} × {reason}" for reason, ticks in list(run.summary.holds.items())[:6])
+        held = ", ".join(
+            f"{count(ticks)} × {readable(reason)}" for reason, ticks in list(run.summary.holds.items())[:6]
+        )
         parts.append(element("p", f"Held on {count(sum(run.summary.holds.values()))} ticks: {held}.", class_="muted"))
     return join(parts)
 
@@ -288,7 +291,7 @@ def _blind_rows(records: Sequence[TickRecord]) -> Iterator[tuple[float, list[Tex
             ticks = list(stretch)
             first, last = ticks[0].time_s, ticks[-1].time_s
             when = f"{first:.1f}" if len(ticks) == 1 else f"{first:.1f} to {last:.1f}"
-            reason = ticks[0].note or hold_reason(ticks[0]) or ""
+            reason = readable(ticks[0].note or hold_reason(ticks[0]) or "")
             yield first, [when, element("span", "hold", class_="action hold"), UNKNOWN, reason, ""]
 
 

@@ -60,6 +60,8 @@ def test_every_registered_scaler_is_listed_with_units_and_defaults() -> None:
     assert parameters["service_rate_per_s"] == {"name": "service_rate_per_s", "default": 200.0, "unit": "1/s"}
     assert parameters["slo_s"]["unit"] == "s"
     assert listed["binpack"]["fleet"] == "stream"
+    assert (listed["binpack"]["emulates"], listed["keda-kafka"]["emulates"]) == ("", "KEDA")
+    assert "our emulation" in said("scalers")
     assert "binpack-tail" in said("scalers")
 
 

@@ -12,12 +12,13 @@ from controller.scalers.amesos import THRESHOLDS_S
 from experiments.amesos import figures
 from experiments.amesos.experiments import EXPERIMENTS, PIPELINES
 from experiments.experiment import Experiment, Options, run_spec, system_at_speed
+from penstock.graph import Graph
 from penstock.registry import make_scaler
 from penstock.systems import FunctionSystem
 from producers.schedule import make_schedule
 from producers.workloads.azure import Amesos
 from simulator.network_play import play
-from simulator.pipeline import Graph, make_engine
+from simulator.pipeline import make_engine
 
 AMESOS = f"{Path(__file__).resolve().parents[2] / 'controller' / 'scalers' / 'amesos.py'}:Amesos"
 

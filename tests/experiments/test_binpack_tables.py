@@ -40,11 +40,11 @@ from experiments.binpack.tables import (
     options_of,
     replay,
     simulate,
-    spread,
 )
 from experiments.driver import carry_out, describe
 from experiments.experiment import run_spec
 from experiments.progress import RunProgress
+from experiments.tables import spread
 from penstock.errors import PenstockError
 from simulator.world import SimWorld
 

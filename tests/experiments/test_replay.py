@@ -32,7 +32,7 @@ from experiments.replay.plan import (
     sweep,
 )
 from experiments.replay.table import Advice, Row, advise
-from experiments.replay.trace import OwnTrace, read_trace
+from experiments.replay.trace import OwnTrace, key_hash, read_trace
 from penstock.command import build
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
@@ -156,6 +156,45 @@ def test_timestamps_take_the_weights_of_partitions(tmp_path: Path) -> None:
     schedule = exact_schedule(plan_of(read_trace(path), tmp_path, skew=(3.0, 1.0)))
     assert schedule is not None
     assert np.bincount(schedule.partition) / 8000 == pytest.approx([0.75, 0.25], abs=0.02)
+
+
+def test_recorded_partitions_are_those_of_the_run_and_more_may_be_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("timestamp,partition\n" + "".join(f"{i / 100},{i % 3}\n" for i in range(900)), encoding="utf-8")
+    for partitions, expected in ((None, 3), (5, 5)):
+        plan = plan_of(read_trace(path), tmp_path, partitions=partitions)
+        assert plan.experiment.partitions == expected
+        schedule = exact_schedule(plan)
+        assert schedule is not None
+        assert schedule.partition.tolist() == [i % 3 for i in range(900)]
+    for options, said in (({"partitions": 2}, "events on partition 2; say 3"), ({"skew": (1.0,)}, "tells what comes")):
+        with pytest.raises(PenstockError, match=said):
+            plan_of(read_trace(path), tmp_path, **options)
+
+
+def test_events_of_a_key_stay_together_on_any_number_of_partitions(tmp_path: Path) -> None:
+    keys = np.random.default_rng(3).integers(0, 40, 2000)
+    path = tmp_path / "events.csv"
+    path.write_text(
+        "timestamp,key\n" + "".join(f"{i / 500},account-{key}\n" for i, key in enumerate(keys)), encoding="utf-8"
+    )
+    for partitions in (4, 9):
+        schedule = exact_schedule(plan_of(read_trace(path), tmp_path, partitions=partitions))
+        assert schedule is not None
+        held = [set(schedule.partition[keys == key].tolist()) for key in range(40)]
+        assert all(len(each) == 1 for each in held)
+        assert set.union(*held) == set(range(partitions))
+    drawn = exact_schedule(plan_of(read_trace(path), tmp_path, partitions=4, arrivals="uniform"))
+    assert drawn is not None
+    recorded = np.bincount([key_hash(f"account-{key}") % 4 for key in keys], minlength=4)
+    assert np.bincount(drawn.partition, minlength=4) == pytest.approx(recorded, rel=0.15)
+
+
+def test_one_key_that_is_too_much_for_a_replica_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text("timestamp,key\n" + "".join(f"{i / 400},hot\n" for i in range(4000)), encoding="utf-8")
+    (hot,) = plan_of(read_trace(path), tmp_path, partitions=4).hot
+    assert (hot.partition, hot.rate_per_s) == (key_hash("hot") % 4, pytest.approx(400.0))
 
 
 def test_columns_of_partitions_shape_each_second_by_itself(tmp_path: Path) -> None:
@@ -371,7 +410,7 @@ def test_ctrl_c_ends_every_process_and_keeps_finished_cells_only(tmp_path: Path)
         command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         deadline_s = time.monotonic() + 60
-        while not list(runs.glob("*/schedule.parquet")):
+        while not list(runs.glob("*/decisions.jsonl")):
             assert process.poll() is None and time.monotonic() < deadline_s
             time.sleep(0.05)
         # As a terminal does: to the whole group.

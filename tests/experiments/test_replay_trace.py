@@ -1,11 +1,13 @@
 """Every form of a trace comes out as the rates it means; every broken one as a line that says where and what to do."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from kafka.partitioner.default import DefaultPartitioner
 
-from experiments.replay.trace import read_trace
+from experiments.replay.trace import key_hash, read_trace
 from penstock.errors import PenstockError
 
 
@@ -50,6 +52,40 @@ def test_timestamps_keep_their_exact_times(tmp_path: Path) -> None:
     assert trace.offset_ns.tolist() == [250_000_000, 250_000_000, 750_000_000, 3_500_000_000]
 
 
+def test_events_keep_the_partition_that_they_were_recorded_on(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "timestamp,partition\n0.5,2\n0.6,0\n2.5,2\n"))
+    assert trace.placed is not None and trace.placed.tolist() == [2, 0, 2]
+    assert trace.partitions == 3
+    assert trace.form == "3 timestamps (column timestamp), partitions (column partition)"
+    shares = trace.share_of(4)
+    assert shares is not None
+    np.testing.assert_allclose(shares, [[0.5, 0.0, 0.5, 0.0], [0.25] * 4, [0.0, 0.0, 1.0, 0.0]])
+
+
+def test_a_key_goes_to_the_partition_that_kafka_gives_it(tmp_path: Path) -> None:
+    keys = ["21", "foobar", "a-little-bit-long-string", "\u03bb", "account 7"]
+    text = "key,timestamp\n" + "".join(f"{key},{second}\n" for second, key in enumerate(keys))
+    trace = read_trace(write(tmp_path, text))
+    assert trace.placed is not None and trace.partitions is None
+    seven = dict.fromkeys(("partitions_for_topic", "available_partitions_for_topic"), lambda _: range(7))
+    cluster = SimpleNamespace(topics=lambda: {"topic"}, **seven)
+    producer = DefaultPartitioner()
+    chosen = [producer.partition("topic", key, key.encode(), None, None, cluster) for key in keys]
+    assert (trace.placed % 7).tolist() == chosen
+
+
+def test_the_hash_of_a_key_is_that_of_kafkas_own_tests() -> None:
+    """Of org.apache.kafka.common.utils.UtilsTest, without their sign."""
+    assert key_hash("21") == -973932308 & 0x7FFFFFFF
+    assert key_hash("foobar") == -790332482 & 0x7FFFFFFF
+    assert key_hash("a-little-bit-long-string") == -985981536 & 0x7FFFFFFF
+
+
+def test_times_by_another_name_have_partitions_too(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path, "at,partition\n1,1\n"), timestamps=True, column="at")
+    assert trace.placed is not None and trace.placed.tolist() == [1]
+
+
 def test_columns_of_partitions_give_the_share_of_each_second(tmp_path: Path) -> None:
     trace = read_trace(write(tmp_path, "p1,p0\n30,10\n0,0\n0,5\n"))
     assert trace.rate_per_s.tolist() == [40.0, 0.0, 5.0]
@@ -92,6 +128,11 @@ def test_what_is_written_is_what_the_workload_trace_plays(tmp_path: Path) -> Non
         ("timestamp\n1700000000000\n", "line 2: timestamp 1700000000000 looks like milliseconds"),
         ("timestamp\nyesterday\n", "line 2: timestamp 'yesterday' is not a time"),
         ("timestamp\n5\n4\n", "line 3: timestamp '4' is not after the row before"),
+        ("timestamp,partition\n5,0\n6,-1\n", "line 3: partition '-1' is not a partition"),
+        ("timestamp,partition\n5,\n", "line 2: partition '' is not a partition"),
+        ("timestamp,partition\n5,99999\n", "line 2: partition 99999 is too high a number; name the column key"),
+        ("timestamp,key\n5,a\n6,\n", "line 3: key is empty"),
+        ("timestamp,key\n5\n", "line 2: only 1 of 2 columns"),
     ],
 )
 def test_what_is_broken_is_named_with_file_line_and_way_out(tmp_path: Path, text: str, said: str) -> None:

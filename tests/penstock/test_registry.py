@@ -2,11 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.registry import make_parameters, parse_scaler, parse_settings
+from penstock.registry import (
+    ScalerClass,
+    emulated_scalers,
+    emulated_system,
+    make_parameters,
+    parse_scaler,
+    parse_settings,
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,24 @@ def test_text_becomes_the_type_of_the_parameter() -> None:
 def test_a_bad_parameter_is_one_clear_line(given: dict[str, str], message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         make_parameters("s", Parameters, given)
+
+
+def test_a_scaler_says_itself_what_it_emulates() -> None:
+    class Rival:
+        emulates = "another system"
+
+    assert emulated_system(cast(ScalerClass, Rival)) == "another system"
+    assert emulated_system(cast(ScalerClass, object)) == ""
+    assert emulated_scalers() == {
+        "ds2": "DS2",
+        "flink": "Flink's autoscaler",
+        "hpa": "Kubernetes HPA",
+        "keda-kafka": "KEDA",
+        "keda-rabbitmq": "KEDA",
+        "kpa": "Knative KPA",
+        "openfaas-ce": "OpenFaaS CE",
+        "openfaas-pro": "OpenFaaS Pro",
+    }
 
 
 def test_an_unknown_scaler_names_its_neighbours() -> None:

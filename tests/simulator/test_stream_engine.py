@@ -1,7 +1,6 @@
 """The simulated consumer group: nothing is lost, one seed is one run, rebalances and faults cost what they should."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -160,9 +159,9 @@ def test_one_seed_is_one_run_byte_by_byte(law: Any) -> None:
 
     def run(seed: int) -> bytes:
         worker = WorkerSpec(directed_rebalance=False, service_law=law)
-        spec = spec_of(seconds=30, scaler="binpack-tail", parameters=BINPACK, worker=worker, seed=seed)
-        model = replace(LIVE, staleness_sd_s=0.05)
-        return bytes_of(play(spec, uniform(300, 30), model, faults=faults))
+        system = StreamSystem(batch=4, staleness_s=0.1, staleness_sd_s=0.05)
+        spec = spec_of(seconds=30, scaler="binpack-tail", parameters=BINPACK, worker=worker, system=system, seed=seed)
+        return bytes_of(play(spec, uniform(300, 30), faults=faults))
 
     assert run(1) == run(1)
     assert run(1) != run(2)
@@ -246,11 +245,23 @@ def test_commits_are_an_interval_apart_while_events_keep_coming_and_at_once_when
     assert seen == [1, 1, 5, 5, 9, 10]
 
 
+@pytest.mark.parametrize(
+    ("batch", "order"),
+    [(None, [0, 1] * 5), (1, [0, 1] * 5), (3, [0] * 3 + [1] * 3 + [0] * 2 + [1] * 2), (10, [0] * 5 + [1] * 5)],
+)
+def test_a_replica_takes_its_partitions_in_turns_of_a_batch(batch: int | None, order: list[int]) -> None:
+    burst = Schedule(np.full(10, 1_000_000_000), np.tile(np.arange(2, dtype=np.int16), 5), duration_s=5)
+    engine = make_engine(spec_of(seconds=5, partitions=2, system=StreamSystem(batch=batch)), burst)
+    engine.advance(5.0)
+    table = engine.results()
+    assert table.queue[np.argsort(table.started_s)].tolist() == order
+
+
 def test_a_stale_reading_shows_the_commits_of_before_and_never_less_than_no_lag() -> None:
     schedule = uniform(100, 20)
     fresh, stale, noisy = (
-        make_engine(spec_of(seconds=20), schedule, model)
-        for model in (LIVE, replace(LIVE, staleness_s=0.5), replace(LIVE, staleness_sd_s=0.2))
+        make_engine(spec_of(seconds=20, system=system), schedule)
+        for system in (StreamSystem(), StreamSystem(staleness_s=0.5), StreamSystem(staleness_sd_s=0.2))
     )
     lags = []
     for second in range(2, 20):

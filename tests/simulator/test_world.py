@@ -225,6 +225,24 @@ def test_a_simulated_replica_can_be_given_a_start_up(tmp_path: Path) -> None:
         run_spec(experiment, "linear", Options(world="sim", system={"startup": "1"}), run="none")
 
 
+def test_what_a_monitor_reads_and_the_turns_of_partitions_can_be_set(tmp_path: Path) -> None:
+    experiment = find_experiment("binpack-workload-1")
+    given = {"batch": "50", "staleness_s": "0.5", "staleness_sd_s": "0.1"}
+    options = Options(world="sim", from_s=420, seconds=20, speed=2.0, system=given)
+    directory, stale = play(tmp_path, "linear", options, experiment)
+    assert directory.spec().system == StreamSystem(batch=50, staleness_s=0.25, staleness_sd_s=0.05)
+    _, fresh = play(tmp_path, "linear", Options(world="sim", from_s=420, seconds=20, speed=2.0), experiment)
+    assert stale.conservation == fresh.conservation
+    assert stale.latency != fresh.latency
+
+
+@pytest.mark.parametrize(("name", "value"), [("batch", "0"), ("batch", "2.5"), ("staleness_s", "-1")])
+def test_an_impossible_setting_of_a_system_is_one_line(name: str, value: str) -> None:
+    options = Options(world="sim", system={name: value})
+    with pytest.raises(PenstockError, match=rf"^--set system\.{name}={value}: Expected"):
+        run_spec(find_experiment("binpack-workload-1"), "linear", options, run="none")
+
+
 def test_every_kind_of_fleet_has_an_engine() -> None:
     assert set(ENGINES) == {StreamSystem, QueueSystem, FunctionSystem, NetworkSystem}
     assert isinstance(

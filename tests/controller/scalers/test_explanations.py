@@ -8,12 +8,27 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.explain import FAMILIES, WIDTH, body, explain, family_of, find_line
-from controller.explanations.wording import MANY, Table, fill, number, places, table, tabled
+from controller.explanations.wording import FIELDS, MANY, Table, fill, number, places, readable, table, tabled
+from controller.scalers.linear import Linear, LinearParameters, Reading
 from controller.scalers.optimal import Optimal, OptimalParameters
-from penstock.contracts import Decision, hold
+from penstock.contracts import (
+    Decision,
+    FleetObservation,
+    FunctionObservation,
+    FunctionStatus,
+    JobStatus,
+    NetworkObservation,
+    PartitionObservation,
+    QueueObservation,
+    QueueStatus,
+    StreamObservation,
+    TopicStatus,
+    hold,
+)
 
 
 def load_worlds() -> Any:
@@ -28,6 +43,14 @@ def load_worlds() -> Any:
 
 
 EVERY = load_worlds()
+
+EVERY_OBSERVATION = (
+    FleetObservation,
+    StreamObservation,
+    QueueObservation,
+    FunctionObservation,
+    NetworkObservation,
+)
 
 TIMELINE = [
     *[(120, 90, 0, False)] * 3,
@@ -68,7 +91,12 @@ SAID: dict[str, tuple[str, ...]] = {
         "true rate of one replica = {true_rate_per_s}/s ({true_rate_from})",
         "⌈(1 + f) · λ / true rate⌉ = {needed}",
     ),
-    "dwp": ("λ_pred = max(0, S_t + tr_t) = {lambda_pred_per_s}/s", "missed in this epoch: {missed_share:%}"),
+    "dwp": (
+        "λ_pred = max(0, S_t + tr_t) = {lambda_pred_per_s}/s",
+        "missed in this epoch: {missed_share:%}; up: > {up_share:%}? {missed_share > up_share};",
+        "; down: ≤ {down_share:%}? {missed_share ≤ down_share}",
+        "μ = λ_pred / ρ = λ_pred / {rho} = {mu_per_s}/s",
+    ),
     "elastic-faas": (
         "Q = {Q} events, SPc = {SPc} events a container",
         "NSP' = Q / SPc = {NSP'}",
@@ -88,23 +116,42 @@ SAID: dict[str, tuple[str, ...]] = {
     ),
     "hpa": (
         "Σ metric = {sum}, target per replica = {target}",
-        "ratio = Σ metric / (target · {ready} ready) = {ratio}: |1 − ratio| ≤ tolerance? {within_tolerance}",
-        "scale-up limit = max(2 · replicas, replicas + 4) = {scale_up_limit}",
+        "ratio = Σ metric / (target · {ready} ready) = {ratio}: |1 − ratio| = {deviation} ≤ tolerance",
+        "≤ tolerance = {tolerance}? {within_tolerance}",
+        "of {recommendations_in_window} in the stabilisation window of {stabilisation_s} s = {highest_in_window}",
+        "scale-up limit = max({up_factor} · {replicas}, {replicas} + {up_pods}) = {scale_up_limit}",
+        "wanted = {wanted} (bounds {min_replicas} … {max_replicas:unbounded})",
     ),
     "keda-kafka": ("total lag of the group = {total_lag_of_group}", "trigger active? {active}", "desired = {desired}"),
     "keda-rabbitmq": ("messages, ready and unacknowledged = {messages}", "trigger active? {active}", "ratio = "),
     "kpa": (
-        "over the stable window = {stable_average}, over the panic window = {panic_average}",
+        "average over the stable window of {stable_window_s} s = {stable_average}",
+        "over the panic window of {panic_window_s} s = {panic_average}",
+        "target per replica = {target_concurrency} · {target_utilisation} = {target}",
+        "one step: {step_least} to {step_most} replicas",
+        "panic / ready = {panic_ratio} ≥ threshold = {panic_threshold}? {panic_ratio ≥ panic_threshold}",
+        "in panic? {in_panic}, begun or renewed {panic_for_s} s ago",
         "stable: ⌈average / target⌉ = {stable}",
         "panic: ⌈average / target⌉ = {panic}",
         "in panic? {in_panic}",
     ),
-    "lass": ("λ = {lambda_per_s}/s", "μ = {mu_per_s}/s", "P(W ≤ t) = {P_W_at_most_t} with t = {t_s} s and c = {c}"),
-    "lass-as-coded": ("P(W ≤ t) = {P_W_at_most_t} with t = {t_s} s and c = {c}",),
+    "lass": (
+        "λ = {lambda_per_s}/s",
+        "at least {burst_factor} times",
+        "μ = {mu_per_s}/s",
+        "c = {c}: ρ = λ / (c·μ) = {utilisation}, C(c, λ/μ) = {C}",
+        "= {P_W_at_most_t} with t = {t_s} s: ≥ {wanted_probability}? {P_W_at_most_t ≥ wanted_probability}",
+        "one container less, c = {one_less}: {P_one_less} ≥ {wanted_probability}? {P_one_less ≥ wanted_probability}",
+    ),
+    "lass-as-coded": (
+        "t = {t_used_s} s where {wait_s} s are meant: finds ⌊t·c·μ + c − 1⌋ = {n_before}",
+        "P(W ≤ t) as Σ P_n up to that = {P_W_at_most_t}: ≥ {wanted_probability}?",
+    ),
     "least-loaded": ("|G| = {replicas}", "|Least-Loaded(lag, f_up)| = {LL_up} > {replicas}? {LL_up > replicas}"),
     "linear": (
         "Σλ = {total_rate_per_s}/s",
-        "⌈Σλ / capacity at f_up⌉ = {needed_up}",
+        "a replica at f_up: μ·w·f = {mu_per_s}/s · {w_s} s · {f_up} = {capacity_up} events",
+        "⌈Σλ · {decision_interval_s} s / capacity at f_up⌉ = {needed_up}",
         "wanted = {wanted}, at most {most}",
     ),
     "min-cost": (
@@ -112,6 +159,7 @@ SAID: dict[str, tuple[str, ...]] = {
         "T = {T_s} s",
         "start: m = (1, 1), R = ∞ s",
         "step 1: +1 for topic D, m = (1, 2)",
+        "  the most overloaded, by ρ_j: D ",
         "R = {R_s} s",
         "WIP = Σ L_j = {WIP}, R = WIP / Σλ = {R_s} s",
         "ρ_j",
@@ -119,7 +167,10 @@ SAID: dict[str, tuple[str, ...]] = {
     ),
     "min-time": (
         "M = {M} consumers",
+        "start: m = (1, 1), R = ∞ s",
         "step 1: +1 for topic D, m = (1, 2)",
+        "  the most overloaded, by ρ_j: D ",
+        "  the largest gain, L_j(m_j) − L_j(m_j + 1): A ",
         "WIP = Σ L_j = {WIP}, R = WIP / Σλ = {R_s} s",
     ),
     "multiqueue": (
@@ -216,7 +267,41 @@ def test_a_hold_tells_its_reason(name: str) -> None:
         if decision.action == "hold":
             for fleet, terms in decision.why.items():
                 assert f"{name} on {fleet}: hold\n" in explain(name, decision) + "\n"
-                assert "reason: " + str(terms["reason"])[:60] in explain(name, decision)
+                assert "reason: " + readable(str(terms["reason"]))[:60] in explain(name, decision)
+
+
+@pytest.mark.parametrize("name", EVERY.EVERY)
+def test_a_hold_names_no_field_of_an_observation(name: str) -> None:
+    for decision in decisions(name):
+        if decision.action == "hold":
+            for word in set(FIELDS) - set(FIELDS.values()):
+                assert not re.search(rf"\b{word}( is unknown|:)", explain(name, decision))
+
+
+def test_every_field_that_may_be_unknown_has_words() -> None:
+    kinds = (*EVERY_OBSERVATION, PartitionObservation, QueueStatus, FunctionStatus, TopicStatus, JobStatus)
+    fields = [field for kind in kinds for field in msgspec.structs.fields(kind)]
+    optional = {field.name for field in fields if "None" in str(field.type)}
+    assert optional - {"capacity"} == set(FIELDS) - {"laxity_s"}
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("backlog is unknown", "backlog is unknown"),
+        ("busy_s is unknown (it is away)", "busy time is unknown (it is away)"),
+        (
+            "no rate yet (partitions.3.committed_offset: no commit yet; arrived: unknown for partition 3)",
+            "no rate yet (committed offset of partition 3: no commit yet; number of arrivals: unknown for partition 3)",
+        ),
+        ("queues.q-1.depth: no answer", "depth of queue q-1: no answer"),
+        ("true rate is unknown: set service_rate_per_s", "true rate is unknown: set service_rate_per_s"),
+        ("at 12:30 the end", "at 12:30 the end"),
+        ("holding: 2 unknown, first backlog: away", "holding: 2 unknown, first backlog: away"),
+    ],
+)
+def test_a_reason_has_fields_in_words_and_parameters_by_their_names(reason: str, said: str) -> None:
+    assert readable(reason) == said
 
 
 def test_every_scaler_has_expectations_and_one_family() -> None:
@@ -305,3 +390,34 @@ def test_the_gain_of_each_step_is_told_where_it_is_finite() -> None:
         "step 1: +1 for topic D, m = (1, 2), R = 3 s",
         "step 2: +1 for topic A, m = (2, 2), R = 3 − 1.5 = 1.5 s",
     ]
+
+
+def test_each_step_tells_what_it_compared_of_all_topics_before_it_chose() -> None:
+    terms: dict[str, Any] = {
+        "path": [[1, 1], [1, 2], [2, 2]],
+        "R_after_each_s": ["inf", 3.0, 1.5],
+        "compared": ["rho", "delta_L"],
+        "candidates": [[0.0, 1.25], [0.3, 0.1]],
+        "topics": ["A", "D"],
+        "lambda_per_min": [6.0, 6.0],
+    }
+    assert [line for line in body("min-time", terms) if line.startswith("  ")] == [
+        "  the most overloaded, by ρ_j: D 1.25",
+        "  the largest gain, L_j(m_j) − L_j(m_j + 1): A 0.3 (ΔR 1.5 s), D 0.1 (ΔR 0.5 s)",
+    ]
+
+
+@pytest.mark.parametrize("reading", ["lag", "rate"])
+def test_linear_tells_the_capacity_of_a_replica_both_ways(reading: Reading) -> None:
+    scaler = Linear(LinearParameters(reading=reading, hysteresis=True))
+    world, state = EVERY.StreamWorld(1.0), scaler.start(1)
+    for _ in range(2):
+        decision, state = scaler.decide(world.observe((120, 90, 0, False)), state)
+    said = explain("linear", decision)
+    assert "_" not in re.sub("f_(up|down)", "", said)
+    whole = {
+        "lag": ("μ·w·f = 200/s · 0.5 s · 0.9 = 90 events", "40 events"),
+        "rate": ("μ·f = 200/s · 0.9 = 180/s", "80/s"),
+    }
+    assert whole[reading][0] in said
+    assert f"at f_down: μ·{'w·' if reading == 'lag' else ''}f = " in said and f"= {whole[reading][1]}" in said

@@ -138,13 +138,21 @@ def test_a_steady_rate_is_sized_once() -> None:
     decision = fleet.tick(250)
     assert decision.targets == {"qr": 4}
     assert list(decision.why["qr"]) == [
+        "long_window_s",
         "rate_long_per_s",
+        "short_window_s",
         "rate_short_per_s",
+        "burst_factor",
         "lambda_per_s",
         "mu_per_s",
+        "utilisation",
+        "C",
         "t_s",
-        "P_W_at_most_t",
         "c",
+        "P_W_at_most_t",
+        "wanted_probability",
+        "one_less",
+        "P_one_less",
         "current_replicas",
         "action",
     ]

@@ -325,6 +325,9 @@ def test_the_arithmetic_reads_like_the_paper() -> None:
         "trigger",
         "M",
         "path",
+        "R_after_each_s",
+        "compared",
+        "candidates",
         "topics",
         "lambda_per_min",
         "ca2",
@@ -346,6 +349,24 @@ def test_the_arithmetic_reads_like_the_paper() -> None:
     assert why["biology"]["R_s"] == pytest.approx(42.5506, abs=1e-4)
     assert why["D"] == {"consumers": 1, "m": 4, "action": "up"}
     assert why["C"] == {"consumers": 1, "m": 1, "action": "none"}
+
+
+@pytest.mark.parametrize("make", [min_time_scaler, min_cost_scaler])
+@pytest.mark.parametrize("stepwise", [False, True])
+def test_what_a_step_compared_is_largest_for_the_topic_that_it_took(make: Any, stepwise: bool) -> None:
+    pubsub, told = PubSub(make(stepwise=stepwise)), []
+    for _ in range(5 if stepwise else 1):
+        why = pubsub.tick(BURST, response_s=99.0).why["biology"]
+        path: Any = why["path"]
+        compared: Any = why["compared"]
+        candidates: Any = why["candidates"]
+        times: Any = why["R_after_each_s"]
+        assert times[-1] == why["R_s"] and len(times) == len(path) == len(candidates) + 1
+        for (before, after), values in zip(pairwise(path), candidates, strict=True):
+            taken = next(j for j, (was, m) in enumerate(zip(before, after, strict=True)) if m > was)
+            assert values[taken] == pytest.approx(max(values))
+        told += compared
+    assert told == ["rho"] * 3 + ["delta_L"] * 2
 
 
 def test_min_cost_adds_as_many_as_published_and_fewer_when_the_load_is_gone() -> None:

@@ -1,0 +1,77 @@
+"""What a user meets who mistypes a command: one clear line on standard error and exit code 2."""
+
+import signal
+import sys
+
+import pytest
+
+from penstock.command import main
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """This process keeps its own handler of SIGTERM; lines are not folded."""
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("COLUMNS", "100")
+    return monkeypatch
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rum"], "error: no such command 'rum'. Did you mean 'run'?; see penstock --help\n"),
+        (["run", "--from"], "error: option '--from' requires an argument; see penstock --help\n"),
+        (["run", "--fro", "1"], "error: no such option: --fro (Possible options: --from); see penstock run --help\n"),
+        (["run"], "error: missing argument 'experiment'; see penstock run --help\n"),
+        (["run", "x"], "error: missing option '--scaler'; see penstock run --help\n"),
+        (["run", "x", "y", "--scaler", "z"], "error: got unexpected extra argument(s) (y); see penstock run --help\n"),
+        (["formula", "mmsk", "--serverz", "1"], "see penstock formula mmsk --help\n"),
+        (["run", "no-such-[experiment]", "--scaler", "linear"], "error: unknown experiment 'no-such-[experiment]'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert exit_code(ended, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err and err.startswith("error: ") and err.count("\n") == 1
+
+
+def test_a_value_of_the_wrong_kind_names_its_option(
+    ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(ended, "run", "x", "--scaler", "linear", "--seed", "one") == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error: invalid value for '--seed': ") and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["formula"]])
+def test_without_a_command_there_is_help_and_no_error(
+    ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    assert exit_code(ended, *arguments) == 2
+    out, err = capsys.readouterr()
+    assert "Usage: penstock" in out + err and "error" not in err
+
+
+def test_what_was_asked_for_ends_with_exit_code_0(
+    ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert exit_code(ended, "--version") == 0
+    assert capsys.readouterr().out.startswith("penstock ")
+
+
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_help_tells_every_default(ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert exit_code(ended, command, "--help") == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "[default: (to the end)]" in shown
+    assert shown.count("[default: (the experiment's") == 4
