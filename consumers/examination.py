@@ -1,18 +1,20 @@
 """What can be said of one record before it is booked: readable, signed, valid, how risky. Bad input never raises."""
 
 import time
-from typing import Any
 
 import msgspec
 
 from consumers.ledger import Booking
 from consumers.payment import InvalidPaymentError, check, score
-from penstock.records import event_decoder
+from penstock.records import Result, event_decoder
+from penstock.runspec import RunSpec
 from penstock.signing import Signer
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """``booking`` for a good payment, else ``reason``. Times in ns since the epoch; None where unreadable."""
+    """``booking`` for a good payment, else ``reason``. Times in ns since the epoch; None where unreadable. ``job``: the
+    event's job type, where a run has several.
+    """
 
     id: int | None = None
     intended_ns: int | None = None
@@ -20,6 +22,44 @@ class Examination(msgspec.Struct, frozen=True):
     deadline_ns: int | None = None
     booking: Booking | None = None
     reason: str = ""
+    job: str = ""
+
+    def result(
+        self,
+        spec: RunSpec,
+        *,
+        stage: str,
+        queue: str,
+        worker: str,
+        received_ns: int,
+        started_ns: int,
+        finished_ns: int,
+        attempt: int = 1,
+        broker_ns: int | None = None,
+        visit: int = 1,
+        terminal: bool = True,
+    ) -> Result:
+        """The Result of this event at one stage: completed, or failed for its reason."""
+        return Result(
+            id=self.id,
+            run=spec.run,
+            pipeline=spec.pipeline,
+            stage=stage,
+            outcome="failed" if self.reason else "completed",
+            queue=queue,
+            intended_ns=self.intended_ns,
+            sent_ns=self.sent_ns,
+            broker_ns=broker_ns,
+            deadline_ns=self.deadline_ns,
+            received_ns=received_ns,
+            started_ns=started_ns,
+            finished_ns=finished_ns,
+            worker=worker,
+            visit=visit,
+            attempt=attempt,
+            terminal=terminal,
+            reason=self.reason,
+        )
 
 
 class Examiner:
@@ -29,17 +69,19 @@ class Examiner:
         self._signer = Signer(signing_key, run)
         self._worker = worker
 
-    def examine(self, record: Any) -> Examination:
-        """Read, verify, validate and score the event in a consumer record."""
+    def examine(self, value: bytes | None) -> Examination:
+        """Read, verify, validate and score the event in a record's value."""
         try:
-            event = event_decoder.decode(record.value or b"")
+            event = event_decoder.decode(value or b"")
         except msgspec.DecodeError as error:
             return Examination(reason=f"unreadable: {error}")
         known = event.id if event.run == self._signer.run else None
         try:
             payment = check(event, self._signer)
         except InvalidPaymentError as error:
-            return Examination(known, event.intended_ns, event.sent_ns, event.deadline_ns, reason=str(error))
+            return Examination(
+                known, event.intended_ns, event.sent_ns, event.deadline_ns, reason=str(error), job=event.job
+            )
         risk = score(payment)
         booking = Booking(
             id=event.id,
@@ -51,4 +93,4 @@ class Examiner:
             worker=self._worker,
             at_ns=time.time_ns(),
         )
-        return Examination(known, event.intended_ns, event.sent_ns, event.deadline_ns, booking)
+        return Examination(known, event.intended_ns, event.sent_ns, event.deadline_ns, booking, job=event.job)

@@ -19,18 +19,19 @@ SERVICE_BUCKETS_NS = tuple(
     for seconds in (0.001, 0.002, 0.004, 0.005, 0.0055, 0.006, 0.008, 0.01, 0.02, 0.05, 0.1, 0.5, 1)
 )
 
+NAMES = ("fleet", "replica")
 
-class Meters(Collector):
-    """What one worker counts. Written by the worker's threads, read by the metrics server's; counts only grow."""
+
+class ServiceMeters(Collector):
+    """What a worker counts on any broker. Written by the worker's threads, read by the metrics server's; counts only
+    grow.
+    """
 
     def __init__(self, fleet: str, replica: str) -> None:
         self._labels = (fleet, replica)
         self._processed: dict[Outcome, int] = {"completed": 0, "failed": 0}
         self._service_counts = [0] * (len(SERVICE_BUCKETS_NS) + 1)
         self._service_sum_ns = 0
-        self._assigned = 0
-        self._rebalances = 0
-        self._range_fallbacks = 0
 
     def served(self, results: Sequence[Result]) -> None:
         """These events are done."""
@@ -39,6 +40,35 @@ class Meters(Collector):
             self._processed[result.outcome] += 1
             self._service_counts[bisect_left(SERVICE_BUCKETS_NS, service_ns)] += 1
             self._service_sum_ns += service_ns
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now."""
+        processed = CounterMetricFamily(metrics.EVENTS_PROCESSED, "Events by outcome.", labels=(*NAMES, "outcome"))
+        for outcome, events in self._processed.items():
+            processed.add_metric((*self._labels, outcome), events)
+        yield processed
+        yield self._service_time()
+
+    def _service_time(self) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(metrics.SERVICE_TIME, "Service time of an event.", labels=NAMES)
+        bounds = [*(str(bound / 1e9) for bound in SERVICE_BUCKETS_NS), "+Inf"]
+        cumulative = 0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip(bounds, tuple(self._service_counts), strict=True):
+            cumulative += count
+            buckets.append((bound, cumulative))
+        family.add_metric(self._labels, buckets, self._service_sum_ns / 1e9)
+        return family
+
+
+class Meters(ServiceMeters):
+    """What one member of a consumer group counts."""
+
+    def __init__(self, fleet: str, replica: str) -> None:
+        super().__init__(fleet, replica)
+        self._assigned = 0
+        self._rebalances = 0
+        self._range_fallbacks = 0
 
     def rebalanced(self, partitions: int) -> None:
         """A new assignment of that many partitions."""
@@ -51,29 +81,13 @@ class Meters(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The metrics as they are now."""
-        names = ("fleet", "replica")
-        processed = CounterMetricFamily(metrics.EVENTS_PROCESSED, "Events by outcome.", labels=(*names, "outcome"))
-        for outcome, events in self._processed.items():
-            processed.add_metric((*self._labels, outcome), events)
-        yield processed
-        yield self._service_time(names)
-        assigned = GaugeMetricFamily(metrics.ASSIGNED_PARTITIONS, "Partitions held.", labels=names)
+        yield from super().collect()
+        assigned = GaugeMetricFamily(metrics.ASSIGNED_PARTITIONS, "Partitions held.", labels=NAMES)
         assigned.add_metric(self._labels, self._assigned)
         yield assigned
-        rebalances = CounterMetricFamily(metrics.REBALANCES, "Assignments received.", labels=names)
+        rebalances = CounterMetricFamily(metrics.REBALANCES, "Assignments received.", labels=NAMES)
         rebalances.add_metric(self._labels, self._rebalances)
         yield rebalances
-        fallbacks = CounterMetricFamily(metrics.RANGE_FALLBACKS, "Times it had to assign by range.", labels=names)
+        fallbacks = CounterMetricFamily(metrics.RANGE_FALLBACKS, "Times it had to assign by range.", labels=NAMES)
         fallbacks.add_metric(self._labels, self._range_fallbacks)
         yield fallbacks
-
-    def _service_time(self, names: Sequence[str]) -> HistogramMetricFamily:
-        family = HistogramMetricFamily(metrics.SERVICE_TIME, "Service time of an event.", labels=names)
-        bounds = [*(str(bound / 1e9) for bound in SERVICE_BUCKETS_NS), "+Inf"]
-        cumulative = 0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip(bounds, tuple(self._service_counts), strict=True):
-            cumulative += count
-            buckets.append((bound, cumulative))
-        family.add_metric(self._labels, buckets, self._service_sum_ns / 1e9)
-        return family

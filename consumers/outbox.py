@@ -8,9 +8,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
+
+from penstock.result_topic import result_producer
 
 log = logging.getLogger(__name__)
 
@@ -45,18 +47,7 @@ class Outbox:
     """
 
     def __init__(self, bootstrap: str, topic: str, client_id: str, linger_ms: float = 0) -> None:
-        self._producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "client.id": client_id,
-                "acks": "all",
-                "linger.ms": linger_ms,
-                "message.timeout.ms": 0,
-                "reconnect.backoff.max.ms": 1000,
-                "socket.keepalive.enable": True,
-                "log_level": 2,
-            }
-        )
+        self._producer = result_producer(bootstrap, client_id, linger_ms)
         self._topic = topic
         self._queues: dict[TopicPartition, deque[_Item]] = {}
         self._done: dict[TopicPartition, int] = {}

@@ -22,22 +22,33 @@ class Slot(NamedTuple):
 
 class Pacer:
     """Gives each event its slot. ``floor_s``: mean service time, 0 for none. Draws of the exponential law are seeded
-    with ``seed`` and the replica's name: every replica has its own reproducible stream.
+    with ``seed`` and the replica's name: every replica has its own reproducible stream. ``back_to_back_ns``: within
+    this time after a deadline the next event is got if it was waiting then.
     """
 
-    def __init__(self, floor_s: float, law: ServiceLaw, *, seed: int, replica: str) -> None:
+    def __init__(
+        self,
+        floor_s: float,
+        law: ServiceLaw,
+        *,
+        seed: int,
+        replica: str,
+        back_to_back_ns: int = BACK_TO_BACK_NS,
+    ) -> None:
         self._floor_ns = round(floor_s * 1e9)
         self._law = law
         self._random = random.Random(f"{seed}/{replica}")  # noqa: S311 - a service law, not a secret
+        self._back_to_back_ns = back_to_back_ns
         self._free_ns = 0
 
-    def next(self, received_ns: int, earliest_ns: int = 0) -> Slot:
+    def next(self, received_ns: int, earliest_ns: int = 0, floor_ns: int | None = None) -> Slot:
         """The slot of an event got at ``received_ns`` that cannot have begun before ``earliest_ns`` (it was not sent
-        yet). It starts when the worker became free if the event was waiting then, else when it was got.
+        yet). It starts when the worker became free if the event was waiting then, else when it was got. ``floor_ns``:
+        its own service time, in place of one by the law.
         """
-        waiting = received_ns - self._free_ns <= BACK_TO_BACK_NS
+        waiting = received_ns - self._free_ns <= self._back_to_back_ns
         start_ns = min(received_ns, max(self._free_ns, earliest_ns)) if waiting else received_ns
-        return self._slot(start_ns)
+        return self._slot(start_ns) if floor_ns is None else Slot(start_ns, start_ns + floor_ns)
 
     def following(self) -> Slot:
         """The slot right after the last one: the next event of a chunk that was got at once."""
@@ -48,13 +59,17 @@ class Pacer:
         """Whether the slot's deadline is still to come."""
         return time.monotonic_ns() < slot.deadline_ns
 
-    def wait(self, slot: Slot) -> int:
-        """Return at the slot's deadline, with the time then. If the work took longer, the worker becomes free now."""
+    def wait(self, slot: Slot, ready_ns: int | None = None) -> int:
+        """Return at the slot's deadline, with the time then. If the work took longer, the worker becomes free now.
+        ``ready_ns``: when the work was done, for whoever comes only when the slot is about to end: that this may be
+        late is not the work's fault and does not add up either.
+        """
         now_ns = time.monotonic_ns()
-        if now_ns >= slot.deadline_ns:
+        if (now_ns if ready_ns is None else ready_ns) >= slot.deadline_ns:
             self._free_ns = now_ns
             return now_ns
-        time.sleep((slot.deadline_ns - now_ns) / 1e9)
+        if now_ns < slot.deadline_ns:
+            time.sleep((slot.deadline_ns - now_ns) / 1e9)
         self._free_ns = slot.deadline_ns
         return time.monotonic_ns()
 

@@ -11,10 +11,11 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 import msgspec
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
@@ -27,6 +28,7 @@ from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec, WorkerSpec
 from penstock.settings import Endpoints
 from penstock.signing import Signer
+from penstock.systems import StreamSystem, System
 
 LOOK_S = 5.0
 """How long an absent broker is looked for."""
@@ -46,6 +48,7 @@ class PrivateRun:
         partitions: int = 1,
         worker: WorkerSpec | None = None,
         controller: str = "",
+        system: System | None = None,
     ) -> None:
         self.endpoints = endpoints
         self.controller = controller
@@ -57,6 +60,7 @@ class PrivateRun:
             partitions=partitions,
             duration_s=0,
             worker=worker or WorkerSpec(),
+            system=system or StreamSystem(),
         )
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._signer = Signer(endpoints.signing_key_bytes(), self.spec.run)
@@ -76,10 +80,10 @@ class PrivateRun:
         """The run's ledger."""
         return Ledger(self.endpoints.require("redis"), self.spec.ledger_key)
 
-    def __enter__(self) -> "PrivateRun":
+    def __enter__(self) -> Self:
         try:
             self._check_services()
-            self._create_topics()
+            self._make_channels()
         except PenstockError:
             self._folder.cleanup()
             raise
@@ -96,11 +100,7 @@ class PrivateRun:
             process.wait()
         if self._consumer is not None:
             self._consumer.close()
-        with suppress(KafkaException):
-            self._admin.delete_consumer_groups([self.spec.group])[self.spec.group].result(LOOK_S)
-        for future in self._admin.delete_topics([self.spec.events_topic, self.spec.results_topic]).values():
-            with suppress(KafkaException):
-                future.result(LOOK_S)
+        self._delete_channels()
         self.ledger.erase()
         self._folder.cleanup()
 
@@ -193,16 +193,21 @@ class PrivateRun:
         environment = {
             **os.environ,
             "PENSTOCK_KAFKA": self.endpoints.require("kafka"),
+            "PENSTOCK_RABBITMQ": self.endpoints.rabbitmq.get_secret_value(),
             "PENSTOCK_REDIS": self.endpoints.require("redis"),
             "PENSTOCK_SIGNING_KEY": self.endpoints.require("signing_key"),
             "PENSTOCK_CONTROLLER": self.controller,
         }
         environment.pop("PENSTOCK_SCRAPE_TARGETS", None)
-        command = command or worker_command(self.path, replica)
+        command = command or self.worker_command(replica)
         with (self.path / f"{replica}.log").open("ab") as log:
             process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self.processes[replica] = process
         return process
+
+    def worker_command(self, replica: str) -> list[str]:
+        """How a worker process of this run is started."""
+        return worker_command(self.path, replica)
 
     def stop(self, replica: str, timeout_s: float = 10.0) -> int:
         """SIGTERM, wait, exit code."""
@@ -238,10 +243,25 @@ class PrivateRun:
         except Exception as error:
             raise PenstockError(f"Redis is not there ({error}): start it with `penstock up`") from None
 
-    def _create_topics(self) -> None:
+    def _make_channels(self) -> None:
+        """The topics of events and of results."""
+        self._create_topics({self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1})
+
+    def _delete_channels(self) -> None:
+        """The topics, and the group."""
+        with suppress(KafkaException):
+            self._admin.delete_consumer_groups([self.spec.group])[self.spec.group].result(LOOK_S)
+        self._delete_topics([self.spec.events_topic, self.spec.results_topic])
+
+    def _delete_topics(self, names: list[str]) -> None:
+        for future in self._admin.delete_topics(names).values():
+            with suppress(KafkaException):
+                future.result(LOOK_S)
+
+    def _create_topics(self, partitions_of: Mapping[str, int]) -> None:
         topics = [
-            NewTopic(self.spec.events_topic, num_partitions=self.spec.partitions, replication_factor=1),
-            NewTopic(self.spec.results_topic, num_partitions=1, replication_factor=1),
+            NewTopic(name, num_partitions=partitions, replication_factor=1)
+            for name, partitions in partitions_of.items()
         ]
         for name, future in self._admin.create_topics(topics).items():
             try:

@@ -4,20 +4,15 @@ At least once towards the broker (an offset is committed once its result is out)
 ``python -m consumers.worker --run DIR --replica NAME`` with the endpoints in the environment.
 """
 
-import argparse
 import logging
-import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from kafka import TopicPartition
 from kafka.errors import KafkaError
-from prometheus_client import REGISTRY
 
 from consumers.assignor import PlanAssignor
 from consumers.examination import Examination, Examiner
@@ -27,10 +22,9 @@ from consumers.membership import Membership
 from consumers.meters import Meters
 from consumers.outbox import Outbox
 from consumers.pacing import Pacer
+from consumers.process import parser, run_process
 from penstock.errors import PenstockError
-from penstock.exposition import expose
 from penstock.records import Result, encode
-from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
 
@@ -144,7 +138,7 @@ class Worker:
         """
         received_ns = time.monotonic_ns()
         wall_ns = time.time_ns() - received_ns
-        work = [self._examiner.examine(record) for record in records]
+        work = [self._examiner.examine(record.value) for record in records]
         attempts = self._book(work)
         slot = self._pacer.next(received_ns, (work[0].sent_ns or 0) - wall_ns)
         self._settle(slot.deadline_ns)  # the chunk before this one: its reports come in within this one's first floor
@@ -155,10 +149,13 @@ class Worker:
                 if self._pacer.waits(slot):
                     self._publish(done)
             finished_ns = self._pacer.wait(slot)
-            result = self._result(
-                record,
-                item,
+            result = item.result(
+                self.spec,
+                stage=STAGE,
+                queue=f"{self.spec.fleet}/{record.partition}",
+                worker=self.name,
                 attempt=attempt,
+                broker_ns=record.timestamp * 1_000_000 if record.timestamp_type == 1 else None,
                 received_ns=received_ns + wall_ns,
                 started_ns=slot.start_ns + wall_ns,
                 finished_ns=finished_ns + wall_ns,
@@ -184,28 +181,6 @@ class Worker:
             if self._stopping.wait(delay_s):
                 raise StoppedError
             delay_s = min(2 * delay_s, BACKOFF_S[1])
-
-    def _result(
-        self, record: Any, item: Examination, *, attempt: int, received_ns: int, started_ns: int, finished_ns: int
-    ) -> Result:
-        return Result(
-            id=item.id,
-            run=self.spec.run,
-            pipeline=self.spec.pipeline,
-            stage=STAGE,
-            outcome="failed" if item.reason else "completed",
-            queue=f"{self.spec.fleet}/{record.partition}",
-            intended_ns=item.intended_ns,
-            sent_ns=item.sent_ns,
-            broker_ns=record.timestamp * 1_000_000 if record.timestamp_type == 1 else None,
-            deadline_ns=item.deadline_ns,
-            received_ns=received_ns,
-            started_ns=started_ns,
-            finished_ns=finished_ns,
-            worker=self.name,
-            attempt=attempt,
-            reason=item.reason,
-        )
 
     def _publish(self, done: list[tuple[Any, Result]]) -> None:
         """Hand the results to the outbox; ``done`` is empty afterwards."""
@@ -315,36 +290,14 @@ class Worker:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process. Exit code 0 after SIGTERM or SIGINT, 2 with one line for what the user can mend."""
-    parser = argparse.ArgumentParser(prog="python -m consumers.worker", description="One replica of the payment fleet.")
-    parser.add_argument("--run", type=Path, required=True, help="run directory (its run.json says what to do)")
-    parser.add_argument("--replica", required=True, help="name of this replica in plans, reports and results")
-    given = parser.parse_args(arguments)
-    logging.basicConfig(
-        level=logging.INFO, format=f"%(asctime)s {given.replica} %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
+    given = parser("consumers.worker", "One replica of the payment fleet.").parse_args(arguments)
     logging.getLogger("kafka").setLevel(logging.WARNING)
     for chatty in (
         "kafka.net",
         "kafka.cluster",
     ):  # each try to reach a broker that is away; the coordinator tells it too
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
-    try:
-        endpoints = Endpoints()
-        worker = Worker(RunDirectory.open(given.run).spec(), given.replica, endpoints)
-    except PenstockError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        worker.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    REGISTRY.register(worker.meters)
-    expose(given.replica, endpoints.scrape_targets, {"fleet": worker.spec.fleet, "run": worker.spec.run})
-    worker.run()
-    return 0
+    return run_process(given, lambda directory, endpoints: Worker(directory.spec(), given.replica, endpoints))
 
 
 if __name__ == "__main__":

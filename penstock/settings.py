@@ -48,8 +48,17 @@ class Endpoints(BaseSettings):
 
     kafka: str = Field(default="", description="bootstrap servers, host:port[,host:port]")
     redis: SecretStr = Field(default=SecretStr(""), description="URL with credentials, redis://:secret@host:port/0")
+    rabbitmq: SecretStr = Field(
+        default=SecretStr(""), description="AMQP URL with credentials, amqp://user:secret@host:port/%2F"
+    )
+    rabbitmq_management: SecretStr = Field(
+        default=SecretStr(""), description="base URL of RabbitMQ's management API with credentials"
+    )
     prometheus: str = Field(default="", description="base URL")
     controller: str = Field(default="", description="base URL of the controller's plan service")
+    gateway: SecretStr = Field(
+        default=SecretStr(""), description="base URL of the functions' gateway with credentials, http://user:secret@host:port"
+    )
     supervisor: str = Field(default="", description="endpoint of the process supervisor of the local world")
     scrape_targets: Path | None = Field(
         default=None, description="folder for Prometheus' file discovery; each process announces its metrics port there"

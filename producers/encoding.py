@@ -10,6 +10,7 @@ from penstock.records import Event, encode
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from penstock.signing import Signer
+from penstock.systems import NetworkSystem
 from producers.payments import payments
 
 _UNSENT = b'"sent_ns":0'
@@ -29,10 +30,13 @@ class SignedRecord(NamedTuple):
 
 
 def signed_records(spec: RunSpec, schedule: Schedule, signing_key: bytes) -> Iterator[SignedRecord]:
-    """The record of each event of a run whose ``start_ns`` is set, in the schedule's order, made when asked for."""
+    """The record of each event of a run whose ``start_ns`` is set, in the schedule's order, made when asked for. In a
+    pub/sub network the schedule's column ``partition`` says of which job type it is.
+    """
     deadline_after_ns = round(spec.slo_s * NANOS_PER_SECOND)
     signer = Signer(signing_key, spec.run)
     offsets_ns = schedule.intended_offset_ns.data
+    jobs = [job.job for job in spec.system.jobs] if isinstance(spec.system, NetworkSystem) else []
     for event_id, payment in enumerate(payments(schedule, spec.seed)):
         intended_ns = spec.start_ns + offsets_ns[event_id]
         payload = encode(payment)
@@ -46,6 +50,7 @@ def signed_records(spec: RunSpec, schedule: Schedule, signing_key: bytes) -> Ite
             payload=msgspec.Raw(payload),
             mac=signer.sign(event_id, payload),
             deadline_ns=intended_ns + deadline_after_ns,
+            job=jobs[schedule.partition[event_id]] if jobs else "",
         )
         # The payload comes after sent_ns and the names before it are ours, so the first match is the field itself.
         head, _, tail = encode(event).partition(_UNSENT)

@@ -16,10 +16,13 @@ from penstock.exposition import expose
 from penstock.priority import take_precedence
 from penstock.records import encode
 from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from penstock.settings import Endpoints
+from penstock.systems import NetworkSystem, QueueSystem
 from producers.delivery import SenderFigures
 from producers.exposition import SenderMetrics
+from producers.rabbit import RabbitSender
 from producers.sender import Sender, make_producer
 
 
@@ -33,7 +36,7 @@ def send(directory: RunDirectory, endpoints: Endpoints) -> SenderFigures:
         raise PenstockError(f"{directory.spec_file}: start_ns is not set; the world sets it when it starts the run")
     schedule = Schedule.read(directory.schedule_file)
     signing_key = endpoints.signing_key_bytes()
-    sender = Sender(spec, schedule, signing_key, make_producer(endpoints.require("kafka"), schedule))
+    sender = make_sender(spec, schedule, signing_key, endpoints)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sender.stop())
     sender.check_topic()
@@ -42,6 +45,13 @@ def send(directory: RunDirectory, endpoints: Endpoints) -> SenderFigures:
     sender.run()
     sender.log.write(directory.delivery_file, unsent="not sent: the sender was stopped before its time")
     return sender.log.figures()
+
+
+def make_sender(spec: RunSpec, schedule: Schedule, signing_key: bytes, endpoints: Endpoints) -> Sender:
+    """The sender to the broker on which the run's system lives."""
+    if isinstance(spec.system, QueueSystem | NetworkSystem):
+        return RabbitSender(spec, schedule, signing_key, endpoints)
+    return Sender(spec, schedule, signing_key, make_producer(endpoints.require("kafka"), schedule))
 
 
 def main() -> None:

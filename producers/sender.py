@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
+from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -41,6 +42,27 @@ STOP_WAIT_S = 30.0
 
 Report = Callable[[KafkaError | None, Message], None]
 """What the client library calls with the outcome of one event."""
+
+
+class Client(Protocol):
+    """What the sender asks of a client library: the part of confluent_kafka's Producer that it uses."""
+
+    def produce(self, topic: str, value: bytes, key: bytes, partition: int, on_delivery: Report, /) -> None:
+        """Hand an event over, at once. BufferError: not now, try again."""
+        ...
+
+    def poll(self, timeout_s: float, /) -> object:
+        """Send and receive, and make the reports that came, waiting for one for up to ``timeout_s``."""
+        ...
+
+    def flush(self, timeout_s: float, /) -> int:
+        """Wait for up to ``timeout_s`` for all reports; how many are still to come."""
+        ...
+
+    def purge(self) -> object:
+        """Withdraw what is not reported yet."""
+        ...
+
 
 BUSY_PER_S = 5_000
 """Peak rate above which requests to the broker, not their delay, are what to save."""
@@ -73,11 +95,11 @@ def make_producer(bootstrap: str, schedule: Schedule) -> Producer:
 class Sender:
     """Sends one run's schedule. ``log`` has the outcome of every event, also while it goes on."""
 
-    def __init__(self, spec: RunSpec, schedule: Schedule, signing_key: bytes, producer: Producer) -> None:
+    def __init__(self, spec: RunSpec, schedule: Schedule, signing_key: bytes, producer: Client) -> None:
         self.log = DeliveryLog(spec, schedule)
         self.stopped = False
         self._topic = spec.events_topic
-        self._producer = producer
+        self._producer: Any = producer  # a Client; Kafka's can list topics besides
         self._intended_ns = self.log.intended_ns.data
         self._partition = schedule.partition.data
         self._acked_ns, self._offset = self.log.acked_ns, self.log.offset

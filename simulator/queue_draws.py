@@ -6,12 +6,9 @@ differ by what they decide alone.
 
 from typing import NamedTuple
 
+from penstock.laws import QUEUE_ROUTING, QUEUE_SERVICE, draw_s, stream
 from penstock.systems import QueueSystem
 from simulator.engine import Floats
-from simulator.network_laws import draw_s, stream
-
-SERVICE, ROUTING = 110, 111
-"""First part of the keys of these streams, apart from those of the other engines."""
 
 
 class Draws(NamedTuple):
@@ -25,6 +22,6 @@ def draw(system: QueueSystem, events: int, seed: int) -> Draws:
     """The draws of a run."""
     mean_s = 1 / system.service_rate_per_s
     return Draws(
-        service_s=draw_s(system.service_law, mean_s, system.service_scv, events, stream(seed, SERVICE, 0)),
-        pick=stream(seed, ROUTING, 0).random(events),
+        service_s=draw_s(system.service_law, mean_s, system.service_scv, events, stream(seed, QUEUE_SERVICE, 0)),
+        pick=stream(seed, QUEUE_ROUTING, 0).random(events),
     )

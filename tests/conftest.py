@@ -23,8 +23,7 @@ settings.load_profile("penstock")
 def local_services() -> Iterator[LocalServices]:
     """Kafka and Redis, up for the whole session; with methods to stop and start them. Leave them up."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    any_port = ServiceSettings(kafka_port=0, kafka_controller_port=0, redis_port=0, prometheus_port=0)
-    services = LocalServices(Folders(state=folder), any_port)
+    services = LocalServices(Folders(state=folder), ServiceSettings.on_free_ports(ready_timeout_s=300))
     try:
         services.up(("kafka", "redis"))
         yield services
@@ -37,6 +36,12 @@ def local_services() -> Iterator[LocalServices]:
 def services(local_services: LocalServices) -> Endpoints:
     """Addresses of the session's Kafka, Redis and supervisor."""
     return local_services.endpoints()
+
+
+@pytest.fixture(scope="session")
+def queue_services(local_services: LocalServices) -> Endpoints:
+    """Like ``services``, with RabbitMQ, which comes up for the first test that wants it."""
+    return local_services.up(("rabbitmq",))
 
 
 @pytest.fixture

@@ -17,12 +17,30 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     kafka_port: int
     kafka_controller_port: int
     redis_port: int
+    rabbitmq_port: int
+    rabbitmq_management_port: int
+    rabbitmq_metrics_port: int
+    rabbitmq_node_port: int
+    rabbitmq_epmd_port: int
     prometheus_port: int
+    grafana_port: int
     redis_password: str
+    rabbitmq_password: str
     signing_key: str
 
 
-PORTS = ("kafka_port", "kafka_controller_port", "redis_port", "prometheus_port")
+PORTS = (
+    "kafka_port",
+    "kafka_controller_port",
+    "redis_port",
+    "rabbitmq_port",
+    "rabbitmq_management_port",
+    "rabbitmq_metrics_port",
+    "rabbitmq_node_port",
+    "rabbitmq_epmd_port",
+    "prometheus_port",
+    "grafana_port",
+)
 
 
 def choose(settings: ServiceSettings, services: Sequence[str]) -> Addresses:
@@ -40,6 +58,7 @@ def choose(settings: ServiceSettings, services: Sequence[str]) -> Addresses:
     return Addresses(
         services=tuple(services),
         redis_password=secrets.token_urlsafe(24),
+        rabbitmq_password=secrets.token_urlsafe(24),
         signing_key=secrets.token_hex(32),
         **chosen,
     )

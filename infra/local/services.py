@@ -1,4 +1,4 @@
-"""The local world's services: Kafka, Redis and Prometheus, up and down as programs of the state folder's supervisor.
+"""The local world's services: Kafka, RabbitMQ, Redis and Prometheus, programs of the state folder's supervisor.
 
 ``up`` and ``down`` are idempotent. All that is started carries the state folder's mark, by which ``down`` finds it
 again, even if the supervisor itself has been killed.
@@ -14,10 +14,12 @@ from typing import Final
 import msgspec
 
 from infra.local.addresses import Addresses, choose, require_agreement
+from infra.local.grafana import Grafana
 from infra.local.kafka import Kafka
 from infra.local.leftovers import marked, names, stop_marked, wait_until_gone
 from infra.local.ports import free_port, require_free
 from infra.local.prometheus import Prometheus
+from infra.local.rabbitmq import RabbitMq
 from infra.local.redis import Redis
 from infra.local.service import PREFIX, Service
 from infra.local.settings import ServiceSettings
@@ -27,7 +29,7 @@ from penstock.settings import Endpoints, Folders
 from penstock.supervision import NoSupervisorError, Program, ProgramStatus, Supervisor, base_environment
 from penstock.world import Progress
 
-ALL_SERVICES: Final = ("kafka", "redis", "prometheus")
+ALL_SERVICES: Final = ("kafka", "rabbitmq", "redis", "prometheus")
 QUIT_TIMEOUT_S: Final = 45.0
 LEFTOVER_GRACE_S: Final = 10.0
 POLL_S: Final = 0.1
@@ -139,7 +141,7 @@ class LocalServices:
     # --- one service, for fault injection ----------------------------------------------------------------------------
 
     def stop_service(self, name: str) -> None:
-        """Stop Kafka, Redis or Prometheus gracefully; it keeps its port and data. Returns when it has ended."""
+        """Stop a service gracefully; it keeps its port and data. Returns when it has ended."""
         self._supervisor.remove(PREFIX + self._service(name).name)
 
     def start_service(self, name: str) -> None:
@@ -185,7 +187,7 @@ class LocalServices:
 
     def endpoints(self) -> Endpoints:
         """Addresses and secrets of what is up. Raises NoSupervisorError if nothing is."""
-        unset = dict.fromkeys(("kafka", "redis", "prometheus", "controller"), "")
+        unset = dict.fromkeys(("kafka", "rabbitmq", "rabbitmq_management", "redis", "prometheus", "controller"), "")
         values = {name.removeprefix("PENSTOCK_").lower(): value for name, value in self.exports().items()}
         known = {name: value for name, value in values.items() if name in Endpoints.model_fields}
         return Endpoints(**{**unset, **known})  # type: ignore[arg-type]  # pydantic converts
@@ -200,8 +202,9 @@ class LocalServices:
             "PENSTOCK_SCRAPE_TARGETS": str(self.state.scrape_targets),
             "PENSTOCK_SIGNING_KEY": addresses.signing_key,
             **{
-                f"PENSTOCK_{service.name.upper()}": service.url
+                name: url
                 for service in self._services(addresses, addresses.services)
+                for name, url in _urls(service).items()
             },
         }
 
@@ -218,6 +221,7 @@ class LocalServices:
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def _services(self, addresses: Addresses, wanted: Sequence[str]) -> list[Service]:
+        prometheus = Prometheus(self.state, addresses.prometheus_port)
         services: list[Service] = [
             Kafka(
                 self.state,
@@ -226,13 +230,23 @@ class LocalServices:
                 controller_port=addresses.kafka_controller_port,
                 heap_mib=self._settings.kafka_heap_mib,
             ),
+            RabbitMq(
+                self.state,
+                port=addresses.rabbitmq_port,
+                management_port=addresses.rabbitmq_management_port,
+                metrics_port=addresses.rabbitmq_metrics_port,
+                node_port=addresses.rabbitmq_node_port,
+                epmd_port=addresses.rabbitmq_epmd_port,
+                password=addresses.rabbitmq_password,
+            ),
             Redis(self.state, addresses.redis_port, addresses.redis_password),
-            Prometheus(self.state, addresses.prometheus_port),
+            prometheus,
+            Grafana(self.state, addresses.grafana_port, prometheus.url),
         ]
         return [service for service in services if service.name in wanted]
 
     def _service(self, name: str) -> Service:
-        for service in self._services(self._addresses(), ALL_SERVICES):
+        for service in self._services(self._addresses(), (*ALL_SERVICES, Grafana.name)):
             if service.name == name:
                 return service
         raise PenstockError(f"no service {name!r} in the local world: it has {', '.join(ALL_SERVICES)}")
@@ -300,6 +314,14 @@ class LocalServices:
 def _runs(service: Service, programs: Mapping[str, ProgramStatus] | None) -> bool:
     program = (programs or {}).get(PREFIX + service.name)
     return program is not None and program.pid is not None
+
+
+def _urls(service: Service) -> dict[str, str]:
+    """What clients are given of it, by name of the variable."""
+    urls = {f"PENSTOCK_{service.name.upper()}": service.url}
+    if isinstance(service, RabbitMq):
+        urls["PENSTOCK_RABBITMQ_MANAGEMENT"] = service.management_url
+    return urls
 
 
 def _ports(service: Service) -> str:

@@ -16,9 +16,21 @@ class ServiceSettings(BaseSettings):
     kafka_port: Port = Field(default=27192, ge=0, le=65535, description="Kafka, for its clients")
     kafka_controller_port: Port = Field(default=27193, ge=0, le=65535, description="Kafka's KRaft controller")
     redis_port: Port = Field(default=27179, ge=0, le=65535, description="Redis")
+    rabbitmq_port: Port = Field(default=27172, ge=0, le=65535, description="RabbitMQ, for its clients")
+    rabbitmq_management_port: Port = Field(default=27173, ge=0, le=65535, description="RabbitMQ's management API")
+    rabbitmq_metrics_port: Port = Field(default=27174, ge=0, le=65535, description="RabbitMQ's Prometheus metrics")
+    rabbitmq_node_port: Port = Field(default=27175, ge=0, le=65535, description="RabbitMQ, for other Erlang nodes")
+    rabbitmq_epmd_port: Port = Field(default=27176, ge=0, le=65535, description="RabbitMQ's Erlang port mapper")
     prometheus_port: Port = Field(default=27190, ge=0, le=65535, description="Prometheus")
+    grafana_port: Port = Field(default=27191, ge=0, le=65535, description="Grafana, where it is installed")
     kafka_heap_mib: int = Field(default=512, ge=256, description="heap of Kafka's JVM in MiB")
     ready_timeout_s: float = Field(default=60.0, gt=0, description="how long a service may take to answer")
+
+    @classmethod
+    def on_free_ports(cls, **settings: float) -> "ServiceSettings":
+        """Every port that is not named is any free one."""
+        ports = {name: 0 for name in cls.model_fields if name.endswith("_port")}
+        return cls.model_validate({**ports, **settings})
 
     @classmethod
     def load(cls) -> "ServiceSettings":

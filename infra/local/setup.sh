@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the local world needs of the machine. `setup.sh base` installs git, make and Python's venv where they are missing
-# (Debian, Ubuntu), `setup.sh system` Java, Maven, Redis and Prometheus; `setup.sh jars FOLDER` fetches Kafka and Spark's
-# Kafka connector into FOLDER.
+# (Debian, Ubuntu), `setup.sh system` Java, Maven, Redis, RabbitMQ, Prometheus and HAProxy; `setup.sh jars FOLDER`
+# fetches Kafka and Spark's Kafka connector into FOLDER.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -25,7 +25,9 @@ missing_system() {
     command -v java >/dev/null || echo java
     command -v mvn >/dev/null || echo maven
     command -v redis-server >/dev/null || echo redis-server
+    [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || echo rabbitmq-server
     command -v prometheus >/dev/null || echo prometheus
+    [ -x /usr/sbin/haproxy ] || command -v haproxy >/dev/null || echo haproxy
 }
 
 # Debian starts what it installs as system services; while this policy is in place it does not. The machine's own policy,

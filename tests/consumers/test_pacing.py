@@ -55,6 +55,26 @@ def test_work_that_outlasts_its_floor_frees_the_worker_when_it_ends() -> None:
     assert pacer.following().start_ns >= before > slot.deadline_ns
 
 
+def test_coming_late_to_a_deadline_is_not_the_works_fault() -> None:
+    pacer = Pacer(0.001, "deterministic", seed=1, replica="r")
+    slot = pacer.next(time.monotonic_ns())
+    ready = slot.start_ns + MS // 2
+    time.sleep(0.003)
+    assert pacer.wait(slot, ready) > slot.deadline_ns
+    assert pacer.following().start_ns == slot.deadline_ns
+    again = pacer.next(slot.deadline_ns)
+    pacer.wait(again, again.deadline_ns + MS)
+    assert pacer.following().start_ns > again.deadline_ns
+
+
+def test_an_event_may_bring_its_own_service_time_and_a_worker_its_own_idea_of_back_to_back() -> None:
+    pacer = Pacer(0, "deterministic", seed=1, replica="r", back_to_back_ns=50 * MS)
+    first = served(pacer, pacer.next(time.monotonic_ns(), floor_ns=2 * MS))
+    assert first.deadline_ns - first.start_ns == 2 * MS
+    second = pacer.next(first.deadline_ns + 50 * MS, floor_ns=7 * MS)
+    assert (second.start_ns, second.deadline_ns) == (first.deadline_ns, first.deadline_ns + 7 * MS)
+
+
 def test_without_a_floor_nothing_is_waited_for() -> None:
     pacer = Pacer(0, "exponential", seed=1, replica="r")
     slot = pacer.next(time.monotonic_ns())

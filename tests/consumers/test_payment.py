@@ -1,7 +1,6 @@
 """The payment work: only what is signed, meant and readable is booked, and every score can be explained."""
 
 import time
-from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -79,7 +78,7 @@ def test_an_examination_keeps_what_can_be_known_of_a_bad_event() -> None:
     examiner = Examiner(signing_key=KEY, run=RUN, worker="w")
 
     def reason(value: bytes | None) -> tuple[int | None, int | None, str]:
-        found = examiner.examine(SimpleNamespace(value=value))
+        found = examiner.examine(value)
         assert found.booking is None
         return found.id, found.sent_ns, found.reason
 
@@ -93,7 +92,7 @@ def test_an_examination_keeps_what_can_be_known_of_a_bad_event() -> None:
 
 def test_a_good_event_becomes_a_booking() -> None:
     before_ns = time.time_ns()
-    found = Examiner(signing_key=KEY, run=RUN, worker="w").examine(SimpleNamespace(value=encode(event())))
+    found = Examiner(signing_key=KEY, run=RUN, worker="w").examine(encode(event()))
     assert found.reason == ""
     assert found.booking is not None
     assert (found.booking.id, found.booking.account, found.booking.amount_cents) == (7, "a-1", 1250)

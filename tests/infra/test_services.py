@@ -36,8 +36,7 @@ def local(state_folder: Path) -> Local:
     """``local(redis_port=…)``: services of the test's state folder, on free ports where no other is named."""
 
     def make(folder: Path = state_folder, **settings: int) -> LocalServices:
-        free = {"kafka_port": 0, "kafka_controller_port": 0, "redis_port": 0, "prometheus_port": 0}
-        return LocalServices(Folders(state=folder), ServiceSettings(**{**free, **settings}))
+        return LocalServices(Folders(state=folder), ServiceSettings.on_free_ports(**settings))
 
     return make
 
@@ -344,7 +343,7 @@ def command(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
 
 
 def any_ports() -> dict[str, str]:
-    return {f"PENSTOCK_{name}_PORT": "0" for name in ("KAFKA", "KAFKA_CONTROLLER", "REDIS", "PROMETHEUS")}
+    return {f"PENSTOCK_{name.upper()}": "0" for name in ServiceSettings.model_fields if name.endswith("_port")}
 
 
 @pytest.mark.live
@@ -353,7 +352,7 @@ def test_the_commands_bring_everything_up_and_down(state_folder: Path) -> None:
     assert up.returncode == 0, up.stderr
     status = command(state_folder, "status")
     assert status.returncode == 0
-    assert status.stdout.count("active") == 3
+    assert status.stdout.count("active") == 4
     shell = subprocess.run(
         ["/bin/sh", "-c", f'eval "$({PENSTOCK} env)"; echo $PENSTOCK_KAFKA'],
         env={**os.environ, "PENSTOCK_STATE": str(state_folder)},
@@ -362,7 +361,7 @@ def test_the_commands_bring_everything_up_and_down(state_folder: Path) -> None:
     )
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", shell.stdout)
     down = command(state_folder, "down")
-    assert "down: kafka, prometheus, redis" in down.stderr
+    assert "down: kafka, prometheus, rabbitmq, redis" in down.stderr
     assert marked(state_folder) == []
     nothing = command(state_folder, "status")
     assert nothing.returncode != 0

@@ -1,0 +1,70 @@
+"""A worker as a process, whatever its broker: arguments, log, signals, metrics, exit code."""
+
+import argparse
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from prometheus_client import REGISTRY
+
+from consumers.meters import ServiceMeters
+from penstock.errors import PenstockError
+from penstock.exposition import expose
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
+from penstock.settings import Endpoints
+
+
+class Working(Protocol):
+    """What a process does until it is told to stop."""
+
+    spec: RunSpec
+
+    @property
+    def meters(self) -> ServiceMeters:
+        """What it counts."""
+        ...
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        ...
+
+    def stop(self) -> None:
+        """Finish what is in hand and return from ``run``. May be called from a signal handler."""
+        ...
+
+
+def parser(module: str, description: str) -> argparse.ArgumentParser:
+    """Arguments that all have: ``--run`` and ``--replica``."""
+    arguments = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    arguments.add_argument("--run", type=Path, required=True, help="run directory (its run.json says what to do)")
+    arguments.add_argument("--replica", required=True, help="name of this replica in plans, reports and results")
+    return arguments
+
+
+def run_process(given: argparse.Namespace, make: Callable[[RunDirectory, Endpoints], Working]) -> int:
+    """Work until SIGTERM or SIGINT. Exit code 0, or 2 with one line for what the user can mend."""
+    logging.basicConfig(
+        level=logging.INFO, format=f"%(asctime)s {given.replica} %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    try:
+        endpoints = Endpoints()
+        work = make(RunDirectory.open(given.run), endpoints)
+    except PenstockError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        work.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    REGISTRY.register(work.meters)
+    expose(given.replica, endpoints.scrape_targets, {"fleet": work.spec.fleet, "run": work.spec.run})
+    work.run()
+    return 0

@@ -1,0 +1,180 @@
+"""Sending to RabbitMQ: the same open loop, whose client publishes to queues and takes publisher confirms as reports.
+
+An event that a full queue refuses is rejected, which is an outcome like any other: the broker has answered for it, and
+its Result says so. It is not sent again.
+"""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+from penstock.amqp import Link, Management, Outcome, connection_name, main_queue, prefix, topic_queue
+from penstock.errors import PenstockError
+from penstock.records import Result, event_decoder
+from penstock.result_topic import ResultTopic
+from penstock.runspec import RunSpec
+from penstock.schedule import Schedule
+from penstock.settings import Endpoints
+from penstock.systems import NetworkSystem
+from producers.sender import Report, Sender
+
+MOST_UNCONFIRMED: Final = 200_000
+"""Events in flight at most; a broker that is so far behind makes events late."""
+FLUSH_S: Final = 30.0
+NAME: Final = "sender"
+
+
+class Receipt:
+    """What a report says of an event that the broker has answered for. Queues have no offsets."""
+
+    @staticmethod
+    def offset() -> None:
+        """None."""
+        return
+
+
+class Refusal:
+    """Why an event could not be sent, as a client library's error."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def str(self) -> str:
+        """The reason."""
+        return self._reason
+
+
+class RabbitClient:
+    """What the sender asks of a client library (``producers.sender.Client``), on a link. ``queues``: where the events
+    of each partition go. What was in flight when the link went down is published again, for nobody knows what became
+    of it: at least once.
+    """
+
+    def __init__(self, spec: RunSpec, queues: Sequence[str], endpoints: Endpoints) -> None:
+        self.rejected = 0
+        self._spec = spec
+        self._queues = queues
+        self._link = Link(endpoints.require("rabbitmq"), connection_name(spec.run, NAME))
+        self._results = ResultTopic(endpoints.require("kafka"), spec.results_topic, f"{spec.run}-{NAME}")
+        self._again: deque[tuple[str, bytes, Any]] = deque()
+
+    def open(self) -> None:
+        """Connect ahead of the first event. Raises PenstockError."""
+        self._link.open()
+
+    def produce(self, topic: str, value: bytes, key: bytes, partition: int, on_delivery: Report, /) -> None:
+        """Publish one event to its partition's queue. BufferError while the link is down, or too far behind."""
+        del topic, key
+        if self._again or self._link.unconfirmed >= MOST_UNCONFIRMED:
+            raise BufferError
+        if not self._publish(self._queues[partition], value, on_delivery):
+            raise BufferError
+
+    def poll(self, timeout_s: float, /) -> None:
+        """Send, receive and report."""
+        self._link.serve(timeout_s)
+        while self._again and self._link.up:
+            self._publish(*self._again.popleft())
+        self._results.poll(0)
+
+    def flush(self, timeout_s: float, /) -> int:
+        """Wait for reports; how many are still to come."""
+        until = time.monotonic() + timeout_s
+        while (left := self._link.unconfirmed + len(self._again)) and time.monotonic() < until:
+            self.poll(0.05)
+        return left
+
+    def purge(self) -> None:
+        """Publish nothing again."""
+        self._again.clear()
+
+    def close(self) -> None:
+        """Wait until the Results of rejected events are out, and disconnect."""
+        if left := self._results.flush(FLUSH_S):
+            logging.getLogger(__name__).error("%d Results of rejected events are not out: Kafka is away", left)
+        self._link.close()
+
+    def _publish(self, queue: str, value: bytes, on_delivery: Report) -> bool:
+        told = partial(self._told, queue, value, on_delivery)
+        return self._link.publish(queue, value, told, published_ns=time.time_ns())
+
+    def _told(self, queue: str, value: bytes, on_delivery: Any, outcome: Outcome) -> None:
+        if outcome == "lost":
+            self._again.append((queue, value, on_delivery))
+            return
+        if outcome == "unroutable":
+            on_delivery(Refusal(f"there is no queue {queue}"), None)
+            return
+        if outcome == "full":
+            self._reject(queue, value)
+        on_delivery(None, Receipt)
+
+    def _reject(self, queue: str, value: bytes) -> None:
+        event, now_ns = event_decoder.decode(value), time.time_ns()
+        self.rejected += 1
+        self._results.publish(
+            Result(
+                id=event.id,
+                run=event.run,
+                pipeline=event.pipeline,
+                stage=event.pipeline,
+                outcome="rejected",
+                queue=queue.removeprefix(prefix(event.run)),
+                intended_ns=event.intended_ns,
+                sent_ns=event.sent_ns,
+                deadline_ns=event.deadline_ns,
+                received_ns=now_ns,
+                started_ns=now_ns,
+                finished_ns=now_ns,
+                worker=NAME,
+                reason="full",
+            )
+        )
+
+
+class RabbitSender(Sender):
+    """Sends one run's schedule to its main queue, or to the first topic of each event's job type."""
+
+    def __init__(self, spec: RunSpec, schedule: Schedule, signing_key: bytes, endpoints: Endpoints) -> None:
+        self._endpoints = endpoints
+        self._queues = queues_of(spec, schedule)
+        self._client = RabbitClient(spec, self._queues, endpoints)
+        super().__init__(spec, schedule, signing_key, self._client)
+
+    def check_topic(self, timeout_s: float = 10.0) -> None:
+        """Connect ahead of the first event. Raises PenstockError if the broker or a queue is not there."""
+        self._client.open()
+        management = Management(self._endpoints.require("rabbitmq_management"))
+        try:
+            until_s = time.monotonic() + timeout_s
+            while missing := set(self._queues) - set(management.queues(self.log.run)):
+                if time.monotonic() > until_s:
+                    raise PenstockError(
+                        f"RabbitMQ has no queue {', '.join(sorted(missing))}: the controller makes the queues of a run "
+                        "before its sender starts"
+                    )
+                time.sleep(0.1)
+        finally:
+            management.close()
+
+    def run(self) -> None:
+        """Send everything at its time, then wait until every event sent has its confirm and, if it was rejected, its
+        Result is out.
+        """
+        super().run()
+        self._client.close()
+
+
+def queues_of(spec: RunSpec, schedule: Schedule) -> list[str]:
+    """The queue of each partition of the schedule. Raises PenstockError for a job type that the network has not."""
+    partitions = int(schedule.partition.max(initial=0)) + 1
+    if not isinstance(spec.system, NetworkSystem):
+        return [main_queue(spec.run)] * partitions
+    if partitions > len(spec.system.jobs):
+        raise PenstockError(
+            f"the schedule has job type {partitions - 1}, the network has {len(spec.system.jobs)}, from 0"
+        )
+    return [topic_queue(spec.run, job.route[0]) for job in spec.system.jobs]
