@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final, Protocol
 
+from penstock.caps import grant
 from penstock.contracts import Accepted, Decision, Phase, ReplicaCounts, ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.runspec import Fault
@@ -244,7 +245,7 @@ class Stations:
         for name in decision.targets:
             if name not in sizes:
                 raise PenstockError(f"target for {name!r}: the fleets here are {', '.join(self.names)}")
-        targets, clamped = self._capped(decision.targets, sizes)
+        targets, clamped = grant(decision.targets, sizes, each=self._max_replicas, total=self._max_total)
         for name, target in targets.items():
             station = self.names.index(name)
             if target > sizes[name]:
@@ -263,29 +264,6 @@ class Stations:
     def replicas(self) -> Mapping[str, Phase]:
         """The replicas that exist, each with its phase, by station and age."""
         return {name: replica.phase for fleet in self._replicas for name, replica in fleet.items()}
-
-    def _capped(self, wanted: Mapping[str, int], sizes: Mapping[str, int]) -> tuple[dict[str, int], dict[str, str]]:
-        """Each fleet's own cap, then the cap of all: where room is short, those that want more get one in turns."""
-        targets, clamped = {}, {}
-        for name in (name for name in self.names if name in wanted):
-            targets[name] = max(
-                0, wanted[name] if self._max_replicas is None else min(wanted[name], self._max_replicas)
-            )
-            if targets[name] != wanted[name]:
-                cap = f"cap {self._max_replicas}" if wanted[name] > 0 else "at least 0"
-                clamped[name] = f"{wanted[name]} → {targets[name]}: {cap}"
-        if self._max_total is None:
-            return targets, clamped
-        granted = {name: min(target, sizes[name]) for name, target in targets.items()}
-        room = self._max_total - sum(granted.get(name, size) for name, size in sizes.items())
-        while room > 0 and (short := [name for name, target in targets.items() if granted[name] < target]):
-            for name in short[:room]:
-                granted[name] += 1
-            room -= len(short[:room])
-        for name, target in targets.items():
-            if granted[name] < target:
-                clamped[name] = f"{wanted[name]} → {granted[name]}: cap {self._max_total} for all together"
-        return granted, clamped
 
     def _grow(self, station: int, count: int, start_up_ns: int, reason: str = "") -> None:
         scale = _Scale(count)

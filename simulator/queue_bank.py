@@ -7,16 +7,16 @@ consumers. Each event's times are exact: the arithmetic is in ``simulator.queue_
 Readings. The forwarder hands an event over when it arrives, to a queue that is drawn by the routing's shares: a
 Poisson stream that is split by independent draws gives Poisson streams, for which the papers' M/M/s/K formulas hold,
 while a fixed turn would smooth what each queue sees and lose fewer events than they say. Containers of a function
-come with time, from the moment at which its queue was taken into service (``simulator.provider``); one that is wanted
+come with time, from the moment at which its queue was taken into service (``controller.provider``); one that is wanted
 no more is fed no more, and leaves when it is empty. Algorithm 3 creates one queue a run of its loop, if those that are
 ready or on the way are fewer than wanted.
 """
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
 
 import numpy as np
 
+from controller.routing import check_decision
 from penstock.contracts import Accepted, Decision, Phase, QueueObservation, QueueStatus, ReplicaCounts, ReplicaEvent
 from penstock.runspec import Fault, RunSpec
 from penstock.schedule import Schedule
@@ -161,7 +161,7 @@ class QueueBankActuator:
         fleet = queue_fleet.spec.fleet
         if decision.action in ("hold", "none"):
             return Accepted({fleet: queue_fleet.replicas()})
-        _check(decision, fleet)
+        check_decision(decision, fleet)
         cap = queue_fleet.spec.max_replicas
         wanted = decision.targets.get(fleet, queue_fleet.replicas())
         target = max(0, min(wanted, cap))
@@ -188,17 +188,6 @@ class QueueBankActuator:
 def make_engine(spec: RunSpec, schedule: Schedule) -> QueueBank:
     """The engine of a run whose system is a QueueSystem. Raises ValueError for a system that cannot be."""
     return QueueBank(spec, schedule)
-
-
-def _check(decision: Decision, fleet: str) -> None:
-    for name in decision.targets:
-        if name != fleet:
-            raise ValueError(f"no fleet {name}: this run has {fleet} only")
-    for name, share in (decision.routing or {}).items():
-        if not (isfinite(share) and share >= 0):
-            raise ValueError(f"routing {name}={share:g}: expected a share of at least 0")
-    if decision.pool is not None and decision.pool < 0:
-        raise ValueError(f"pool={decision.pool}: expected at least 0")
 
 
 def _rejected(bank: Bank) -> int:

@@ -10,6 +10,8 @@ from math import floor, isfinite
 import msgspec
 import numpy as np
 
+from controller.provider import check_system, containers_of_step, step_time_s
+from controller.routing import fed_shares
 from penstock.contracts import Phase, ReplicaCounts, ReplicaEvent
 from penstock.runspec import Fault, RunSpec
 from penstock.schedule import Schedule
@@ -17,7 +19,6 @@ from penstock.systems import QueueSystem
 from simulator.agenda import Agenda
 from simulator.clock import nanos
 from simulator.engine import unsupported
-from simulator.provider import check_system, containers_of_step, step_time_s
 from simulator.queue_draws import draw
 from simulator.queue_kernel import (
     BROKER_BACK_S,
@@ -193,12 +194,7 @@ class QueueFleet:
 
     def current_routing(self) -> dict[str, float]:
         """The share of each queue that is fed now, adding up to 1; empty if there is none."""
-        fed = [queue for queue in self.queues if queue.phase == "joined"]
-        shares = {queue.name: 1.0 if self.routing is None else self.routing.get(queue.name, 0.0) for queue in fed}
-        total = sum(shares.values())
-        if total == 0:
-            return {queue.name: 1 / len(fed) for queue in fed}
-        return {name: share / total for name, share in shares.items()}
+        return fed_shares(self.routing, [queue.name for queue in self.queues if queue.phase == "joined"])
 
     def happened(self) -> list[ReplicaEvent]:
         """What happened to replicas and containers since the last call, in order."""

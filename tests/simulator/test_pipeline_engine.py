@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from penstock.contracts import Accepted, Actuator, Decision, FunctionStatus, Monitor, Phase, ReplicaEvent, hold
 from penstock.errors import PenstockError
+from penstock.functions import RETRY_S
+from penstock.graph import Graph, topological
 from penstock.runspec import Fault, RunSpec, ScalerSpec
 from penstock.schedule import Schedule
 from penstock.systems import FunctionSpec, FunctionSystem, NetworkSystem, ServiceLaw
 from simulator.engine import EventTable
-from simulator.pipeline import RETRY_S, Graph, PipelineEngine, make_engine, topological
+from simulator.pipeline import PipelineEngine, make_engine
 from tests.conformance.ports import ActuatorConformance, MonitorConformance
 
 DIAMOND = (

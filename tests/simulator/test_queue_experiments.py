@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.provider import check_system
 from experiments.elastic_faas import tables as faas
 from experiments.elastic_faas.experiments import EXPERIMENTS as FAAS_EXPERIMENTS
 from experiments.experiment import Experiment
@@ -15,7 +16,6 @@ from penstock.systems import QueueSystem
 from producers.schedule import make_schedule
 from producers.workloads import parse_workload
 from simulator.engine import COMPLETED, REJECTED
-from simulator.provider import check_system
 from simulator.queue_measures import measure
 from tests.simulator.queue_playing import bank, schedule_at
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controller.provider import check_system, containers_after, containers_of_step, step_time_s, timeline
 from penstock.systems import QueueSystem
-from simulator.provider import check_system, containers_after, containers_of_step, step_time_s, timeline
 from tests.simulator.queue_playing import FLEET, bank, resized, schedule_at, servers
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "faas.json").read_text())

@@ -1,0 +1,92 @@
+"""The records of the OpenFaaS provider API (``/system/…``), and how a function of a pipeline is deployed with it.
+
+Field names on the wire are OpenFaaS' own. What Penstock's gateway tells besides is in ``penstock.functions``.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.systems import FunctionSpec, FunctionSystem
+
+MIN_REPLICAS = "com.openfaas.scale.min"
+"""Label: replicas right after the deployment."""
+MAX_REPLICAS = "com.openfaas.scale.max"
+"""Label: more are not granted."""
+QUEUE_LIMIT = "com.penstock.queue-limit"
+"""Annotation: requests that may wait at the gateway while all replicas are busy; 0 answers 429 at once."""
+
+WAITING_AT_MOST = 1000
+"""``QUEUE_LIMIT`` where the gateway queues."""
+
+
+class FunctionDeployment(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Body of POST and PUT /system/functions. ``env_vars`` is the environment of its replicas."""
+
+    service: str
+    image: str
+    namespace: str = ""
+    env_process: str = ""
+    env_vars: Mapping[str, str] = msgspec.field(default_factory=dict)
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+
+
+class DeployedFunction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Answer of GET /system/function/{name}, and one entry of GET /system/functions. ``replicas`` are those wanted,
+    ``available_replicas`` those that take requests.
+    """
+
+    name: str
+    image: str = ""
+    namespace: str = ""
+    env_process: str = ""
+    env_vars: Mapping[str, str] = msgspec.field(default_factory=dict)
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    invocation_count: float = 0
+    replicas: int = 0
+    available_replicas: int = 0
+    created_at: str = ""
+
+
+class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Body of POST /system/scale-function/{name}."""
+
+    service_name: str = ""
+    replicas: int
+
+
+class DeleteRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Body of DELETE /system/functions."""
+
+    function_name: str
+
+
+def deployment(
+    function: FunctionSpec,
+    system: FunctionSystem,
+    *,
+    replicas: int,
+    max_replicas: int,
+    seed: int,
+    environment: Mapping[str, str],
+) -> FunctionDeployment:
+    """How a function of a pipeline is deployed. Its image is called like the function. ``environment``: what else its
+    replicas are given, such as ``redis_url``.
+    """
+    waiting = WAITING_AT_MOST if system.when_busy == "queue" else 0
+    return FunctionDeployment(
+        service=function.name,
+        image=f"penstock/{function.name}:latest",
+        env_vars={
+            "floor_s": repr(function.service_time_s),
+            "service_law": function.service_law,
+            "service_scv": repr(function.service_scv),
+            "cold_start_s": repr(system.cold_start_s),
+            "seed": str(seed),
+            **environment,
+        },
+        labels={MIN_REPLICAS: str(replicas), MAX_REPLICAS: str(max_replicas)},
+        annotations={QUEUE_LIMIT: str(waiting)},
+    )
