@@ -51,7 +51,8 @@ FLUSH_S = 2.0
 
 class Hand(msgspec.Struct, kw_only=True, eq=False):
     """One event in a container's hand, times on the monotonic clock in ns. ``stop``: where it is on its route.
-    ``outstanding``: what has to be out before it is acknowledged. ``void``: its connection is gone, it will come again.
+    ``outstanding``: what has to be out before it is acknowledged. ``void``: its connection is gone, and it is left to
+    come again.
     """
 
     container: "Container"
@@ -166,7 +167,7 @@ class App:
         if not self._stopping.is_set():
             return False
         hands = [container.hand for container in self._containers if container.hand is not None]
-        return not hands or not self._link.up or all(hand in self._to_book for hand in hands)
+        return not hands or all(hand in self._to_book for hand in hands)
 
     # --- containers --------------------------------------------------------------------------------------------------
 
@@ -206,14 +207,16 @@ class App:
             self._consume(container)
 
     def _went_down(self, _: str) -> None:
-        """Whatever was in hand will be delivered again, to somebody."""
-        self._to_book.clear()
-        self._serving.clear()
+        """What goes on to another topic will be delivered again. What ends here is finished all the same: a broker that
+        comes back drops the oldest messages of a queue down to its bound before it knows that it shall not, and what
+        was in hand comes on top of a full queue. If it is delivered again, the ledger knows it.
+        """
         for container in self._containers:
             container.tag = ""
-            if container.hand is not None:
+            if container.hand is not None and container.hand.stop.following:
                 container.hand.void = True
                 container.hand = None
+        self._to_book = [hand for hand in self._to_book if not hand.void]
 
     # --- one event ---------------------------------------------------------------------------------------------------
 

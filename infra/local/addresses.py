@@ -23,9 +23,11 @@ class Addresses(msgspec.Struct, frozen=True, kw_only=True):
     rabbitmq_node_port: int
     rabbitmq_epmd_port: int
     prometheus_port: int
+    gateway_port: int
     grafana_port: int
     redis_password: str
     rabbitmq_password: str
+    gateway_password: str
     signing_key: str
 
 
@@ -39,6 +41,7 @@ PORTS = (
     "rabbitmq_node_port",
     "rabbitmq_epmd_port",
     "prometheus_port",
+    "gateway_port",
     "grafana_port",
 )
 
@@ -59,6 +62,7 @@ def choose(settings: ServiceSettings, services: Sequence[str]) -> Addresses:
         services=tuple(services),
         redis_password=secrets.token_urlsafe(24),
         rabbitmq_password=secrets.token_urlsafe(24),
+        gateway_password=secrets.token_urlsafe(24),
         signing_key=secrets.token_hex(32),
         **chosen,
     )

@@ -15,6 +15,7 @@ import msgspec
 
 from infra.local.addresses import Addresses, choose, require_agreement
 from infra.local.grafana import Grafana
+from infra.local.haproxy import Gateway
 from infra.local.kafka import Kafka
 from infra.local.leftovers import marked, names, stop_marked, wait_until_gone
 from infra.local.ports import free_port, require_free
@@ -29,7 +30,7 @@ from penstock.settings import Endpoints, Folders
 from penstock.supervision import NoSupervisorError, Program, ProgramStatus, Supervisor, base_environment
 from penstock.world import Progress
 
-ALL_SERVICES: Final = ("kafka", "rabbitmq", "redis", "prometheus")
+ALL_SERVICES: Final = ("kafka", "rabbitmq", "redis", "prometheus", "gateway")
 QUIT_TIMEOUT_S: Final = 45.0
 LEFTOVER_GRACE_S: Final = 10.0
 POLL_S: Final = 0.1
@@ -187,7 +188,9 @@ class LocalServices:
 
     def endpoints(self) -> Endpoints:
         """Addresses and secrets of what is up. Raises NoSupervisorError if nothing is."""
-        unset = dict.fromkeys(("kafka", "rabbitmq", "rabbitmq_management", "redis", "prometheus", "controller"), "")
+        unset = dict.fromkeys(
+            ("kafka", "rabbitmq", "rabbitmq_management", "redis", "prometheus", "gateway", "controller"), ""
+        )
         values = {name.removeprefix("PENSTOCK_").lower(): value for name, value in self.exports().items()}
         known = {name: value for name, value in values.items() if name in Endpoints.model_fields}
         return Endpoints(**{**unset, **known})  # type: ignore[arg-type]  # pydantic converts
@@ -221,6 +224,7 @@ class LocalServices:
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def _services(self, addresses: Addresses, wanted: Sequence[str]) -> list[Service]:
+        redis = Redis(self.state, addresses.redis_port, addresses.redis_password)
         prometheus = Prometheus(self.state, addresses.prometheus_port)
         services: list[Service] = [
             Kafka(
@@ -239,8 +243,9 @@ class LocalServices:
                 epmd_port=addresses.rabbitmq_epmd_port,
                 password=addresses.rabbitmq_password,
             ),
-            Redis(self.state, addresses.redis_port, addresses.redis_password),
+            redis,
             prometheus,
+            Gateway(self.state, addresses.gateway_port, addresses.gateway_password, redis.url),
             Grafana(self.state, addresses.grafana_port, prometheus.url),
         ]
         return [service for service in services if service.name in wanted]

@@ -22,6 +22,7 @@ class ServiceSettings(BaseSettings):
     rabbitmq_node_port: Port = Field(default=27175, ge=0, le=65535, description="RabbitMQ, for other Erlang nodes")
     rabbitmq_epmd_port: Port = Field(default=27176, ge=0, le=65535, description="RabbitMQ's Erlang port mapper")
     prometheus_port: Port = Field(default=27190, ge=0, le=65535, description="Prometheus")
+    gateway_port: Port = Field(default=27180, ge=0, le=65535, description="gateway of the functions")
     grafana_port: Port = Field(default=27191, ge=0, le=65535, description="Grafana, where it is installed")
     kafka_heap_mib: int = Field(default=512, ge=256, description="heap of Kafka's JVM in MiB")
     ready_timeout_s: float = Field(default=60.0, gt=0, description="how long a service may take to answer")

@@ -3,7 +3,6 @@
 Each claims conservation: delivery reports, ledger and result ids name the same events, and none is lost.
 """
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,11 @@ import pytest
 from rich.console import Console
 
 from controller.journal import read_ticks
-from experiments.analysis import Summary, read_completions, summary_of
+from experiments.analysis import read_completions
 from experiments.compare import ComparisonDirectory, begin, carry_out_all
 from experiments.experiment import Experiment, Options, parse_faults
 from experiments.progress import RunProgress
 from experiments.report import write_report
-from infra.local.service import PREFIX
 from infra.local.services import LocalServices
 from infra.local.world import LocalWorld
 from penstock.clock import NANOS_PER_SECOND
@@ -25,8 +23,8 @@ from penstock.contracts import ReplicaEvent
 from penstock.measures import histogram
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord, WorkerSpec
-from penstock.supervision import Supervisor
 from pipelines.publication import PER_SECOND_FILE
+from tests.experiments.conftest import Play
 
 STEADY = Experiment(
     name="steady",
@@ -39,25 +37,6 @@ STEADY = Experiment(
     shadows=("binpack", "binpack-tail", "least-loaded", "linear", "overprovision"),
     max_replicas=3,
 )
-
-Play = Callable[..., tuple[RunDirectory, Summary]]
-
-
-@pytest.fixture
-def play(local_services: LocalServices, tmp_path: Path) -> Iterator[Play]:
-    """``play(experiment, scaler, options)``: one finished run."""
-
-    def run(experiment: Experiment, scaler: str, options: Options) -> tuple[RunDirectory, Summary]:
-        directory = begin(experiment, [scaler], options, 1, tmp_path, resume=False)
-        with RunProgress(Console(quiet=True), runs=1) as progress, LocalWorld(services=local_services) as world:
-            carry_out_all(world, experiment, options, directory, progress)
-        (finished,) = directory.runs()
-        return finished, summary_of(finished)
-
-    yield run
-    programs = Supervisor(local_services.endpoints().supervisor).programs()
-    left = [name for name in programs if not name.startswith(PREFIX)]
-    assert left == [], f"a run left programs behind: {left}"
 
 
 @pytest.mark.smoke

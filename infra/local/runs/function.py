@@ -14,6 +14,7 @@ class FunctionRun(OutcomesRun):
 
     needs = (*OutcomesRun.needs, "gateway")
     parts = (*OutcomesRun.parts, "dataflow")
+    controller_options = ("--stop-replicas",)
 
     def make_channels(self) -> None:
         """Requests and results."""

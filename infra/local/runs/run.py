@@ -40,6 +40,7 @@ class LocalRun(ABC):
     """Services that must be up."""
     parts: ClassVar[tuple[str, ...]] = ("sender", "controller", "pipelines")
     """Programs that are no replicas."""
+    controller_options: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, services: LocalServices, spec: RunSpec, directory: RunDirectory) -> None:
         self.services = services
@@ -80,7 +81,7 @@ class LocalRun(ABC):
         self.make_channels()
         if self.spec.analytics:
             self.add("pipelines", "pipelines.stream", respawn=True, grace_s=60)
-        self.add("controller", "controller.main", respawn=True, grace_s=20)
+        self.add("controller", "controller.main", *self.controller_options, respawn=True, grace_s=30)
         self.add_parts()
         self.await_file("controller", self.directory.controller_ready_file)
         if self.spec.analytics:
@@ -235,12 +236,12 @@ class LocalRun(ABC):
         """A part's program."""
         return f"{self.spec.run}:{part}"
 
-    def add(self, part: str, module: str, *, respawn: bool, grace_s: float) -> None:
+    def add(self, part: str, module: str, *options: str, respawn: bool, grace_s: float) -> None:
         """Start ``python -m module --run DIRECTORY``."""
         self.supervisor.add(
             Program(
                 name=self.name(part),
-                command=(sys.executable, "-m", module, "--run", str(self.directory.path)),
+                command=(sys.executable, "-m", module, "--run", str(self.directory.path), *options),
                 folder=self.directory.path,
                 log=self._log(part),
                 env=self.environment,

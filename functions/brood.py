@@ -1,0 +1,59 @@
+"""What a function's warm parent and the gateway tell each other over a Unix socket: JSON, one line a message.
+
+The gateway sends ``Command``; the parent sends a ``Brood`` after every command and whenever something has changed.
+What is told is how things are, not what changed: a gateway that was started anew needs the last line only.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+HatchlingPhase = Literal["cold", "ready", "broken", "ending"]
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``start`` and ``end`` (SIGTERM) name a replica. ``quit``: end all of them and then yourself. Without any of
+    these it asks for the state only. ``number`` comes back in the answer. ``requested_ns``: when the replica was asked
+    for; its cold start runs from then.
+    """
+
+    number: int
+    start: str = ""
+    requested_ns: int = 0
+    end: str = ""
+    quit: bool = False
+
+
+class Hatchling(msgspec.Struct, kw_only=True):
+    """One replica. ``cold``: forked, in its cold start; ``broken``: its handler hangs, it takes no more requests."""
+
+    pid: int
+    port: int
+    phase: HatchlingPhase
+    started_ns: int
+    ready_ns: int = 0
+    first_ns: int = 0
+    busy: bool = False
+
+
+class Departure(msgspec.Struct, frozen=True):
+    """A replica that is gone. ``reason`` is empty if it was asked to go."""
+
+    replica: str
+    at_ns: int
+    reason: str = ""
+
+
+class Brood(msgspec.Struct, frozen=True, kw_only=True):
+    """All replicas of a parent, those that are gone (oldest first), and what all of them have done together."""
+
+    answers: int
+    function: str
+    pid: int
+    replicas: Mapping[str, Hatchling]
+    gone: tuple[Departure, ...] = ()
+    invocations: int = 0
+    failed: int = 0
+    busy_s: float = 0.0
+    violations: int = 0

@@ -1,0 +1,1 @@
+"""The function of this image; its folder takes this one's place."""

@@ -1,0 +1,251 @@
+"""What the gateway adds to a call, measured at the client: added latency and throughput, side by side with calling the
+replica directly and with proxy.py, a well-known reverse proxy in Python.
+
+Run as ``python tests/bench/bench_gateway.py``; proxy.py needs ``uv sync --group bench``. Real replicas of a real
+function (SHA-256, no floor) behind all three. Rounds alternate, so that whatever else the machine does meets every
+contender alike; what is added is the difference of medians within one round. Claimed: added p50 ≤ 0.3 ms.
+"""
+
+import argparse
+import importlib.util
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx
+import msgspec
+
+from functions.brood import Brood, Command
+from infra.local.ports import free_port
+
+FUNCTION = "sha256"
+PAYLOAD = b'{"document": "' + b"x" * 1000 + b'"}'
+CLAIM_MS = 0.3
+REPLICAS = 2
+READY_S = 60.0
+INSTALL = "not installed: uv sync --group bench"
+
+PLUGIN = """\
+import random
+from proxy.http.server import ReverseProxyBasePlugin
+
+class Replicas(ReverseProxyBasePlugin):
+    def routes(self):
+        return [(r"/function/{function}$", [{urls}])]
+"""
+
+
+class Caller:
+    """A bare HTTP client on one kept connection, so that the client's own part is as small as can be."""
+
+    def __init__(self, port: int, path: str) -> None:
+        self._port = port
+        self._request = (
+            b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+            % (path.encode(), len(PAYLOAD), PAYLOAD)
+        )
+        self._connect()
+
+    def call(self) -> int:
+        """One request; returns the status."""
+        self._socket.sendall(self._request)
+        received = self._socket.recv(65536)
+        while b"\r\n\r\n" not in received:
+            if not received:
+                raise ConnectionError("closed in mid-answer")
+            received += self._socket.recv(65536)
+        head, _, content = received.partition(b"\r\n\r\n")
+        lower = head.lower()
+        length = int(lower.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+        while len(content) < length:
+            content += self._socket.recv(65536)
+        if b"connection: close" in lower:
+            self.close()
+            self._connect()
+        return int(head[9:12])
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.close()
+
+    def _connect(self) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", self._port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+Contender = Callable[[int], Caller]
+"""Makes the client number n."""
+
+
+def latencies_ms(make: Contender, calls: int) -> list[float]:
+    """Sorted times of calls one after the other."""
+    caller = make(0)
+    times = []
+    for _ in range(calls):
+        began = time.perf_counter()
+        status = caller.call()
+        times.append((time.perf_counter() - began) * 1000)
+        assert status == 200, status
+    caller.close()
+    return sorted(times)
+
+
+def throughput(make: Contender, seconds: float) -> tuple[float, int]:
+    """Answers with 200 per second of as many callers as there are replicas, and how many answers were others."""
+    until = time.perf_counter() + seconds
+    served, refused = [0] * REPLICAS, [0] * REPLICAS
+
+    def work(number: int) -> None:
+        caller = make(number)
+        while time.perf_counter() < until:
+            if caller.call() == 200:
+                served[number] += 1
+            else:
+                refused[number] += 1
+        caller.close()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(REPLICAS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(served) / seconds, sum(refused)
+
+
+@contextmanager
+def gateway(state: Path) -> Iterator[int]:
+    """A gateway with the function; gives its port."""
+    port = free_port()
+    with (state / "control.log").open("wb") as log:
+        process = subprocess.Popen(
+            (sys.executable, "-m", "functions.gateway", "--state", str(state), "--port", str(port)),
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            wait(lambda: client.get("/healthz").status_code == 200)
+            body = {
+                "service": FUNCTION,
+                "image": f"penstock/{FUNCTION}",
+                "labels": {"com.openfaas.scale.min": str(REPLICAS)},
+                "annotations": {"com.penstock.queue-limit": "100"},
+            }
+            client.post("/system/functions", json=body).raise_for_status()
+            wait(lambda: client.get(f"/system/function/{FUNCTION}").json()["availableReplicas"] == REPLICAS)
+        yield port
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+
+
+@contextmanager
+def reverse_proxy(folder: Path, ports: Sequence[int]) -> Iterator[int]:
+    """proxy.py in front of the same replicas; gives its port."""
+    urls = ", ".join(f'b"http://127.0.0.1:{port}/"' for port in ports)
+    (folder / "replicas_plugin.py").write_text(PLUGIN.format(function=FUNCTION, urls=urls))
+    port = free_port()
+    with (folder / "proxy.log").open("wb") as log:
+        process = subprocess.Popen(
+            (
+                *(sys.executable, "-m", "proxy", "--hostname", "127.0.0.1", "--port", str(port), "--num-workers", "1"),
+                *("--num-acceptors", "1", "--enable-reverse-proxy", "--plugins", "replicas_plugin.Replicas"),
+                *("--threaded", "--log-level", "ERROR"),  # its event loop dies of a client that hangs up
+            ),
+            env={**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"},
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        wait(lambda: httpx.post(f"http://127.0.0.1:{port}/function/{FUNCTION}", trust_env=False).status_code == 200)
+        yield port
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    """Until it holds."""
+    until = time.monotonic() + READY_S
+    while True:
+        try:
+            if condition():
+                return
+        except httpx.TransportError:
+            pass
+        if time.monotonic() > until:
+            sys.exit(f"not ready within {READY_S:g} s")
+        time.sleep(0.05)
+
+
+def replica_ports(state: Path) -> list[int]:
+    """Of the function's replicas, as their warm parent tells."""
+    (path,) = (state / "parents").iterdir()
+    with socket.socket(socket.AF_UNIX) as parent:
+        parent.connect(str(path))
+        parent.sendall(msgspec.json.encode(Command(1)) + b"\n")
+        brood = msgspec.json.decode(parent.makefile("rb").readline(), type=Brood)
+    return [replica.port for replica in brood.replicas.values()]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--calls", type=int, default=500, help="one after the other, per round and contender")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of full load, per round and contender")
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-")))
+        port = stack.enter_context(gateway(state))
+        ports = replica_ports(state)
+        contenders: dict[str, Contender] = {
+            "replica, called directly": lambda number: Caller(ports[number], "/"),
+            "gateway (HAProxy)": lambda number: Caller(port, f"/function/{FUNCTION}"),
+        }
+        if importlib.util.find_spec("proxy") is None:
+            print(f"proxy.py: {INSTALL}")
+        else:
+            proxy_port = stack.enter_context(reverse_proxy(state, ports))
+            contenders["proxy.py"] = lambda number: Caller(proxy_port, f"/function/{FUNCTION}")
+        for make in contenders.values():
+            latencies_ms(make, given.calls // 5)
+        rounds = [
+            {name: latencies_ms(make, given.calls) for name, make in contenders.items()} for _ in range(given.rounds)
+        ]
+        loads = [
+            {name: throughput(make, given.seconds) for name, make in contenders.items()} for _ in range(given.rounds)
+        ]
+    report(rounds, loads, list(contenders))
+
+
+def report(
+    rounds: Sequence[dict[str, list[float]]], loads: Sequence[dict[str, tuple[float, int]]], names: Sequence[str]
+) -> None:
+    """The table, and whether what is claimed holds."""
+    print(f"{'':26} {'p50':>9} {'p99':>9} {'added p50':>10} {'answers/s':>10} {'refused':>8}")
+    added_ms = {}
+    for name in names:
+        middle = statistics.median(found[name][len(found[name]) // 2] for found in rounds)
+        tail = statistics.median(found[name][int(len(found[name]) * 0.99)] for found in rounds)
+        added_ms[name] = statistics.median(
+            found[name][len(found[name]) // 2] - found[names[0]][len(found[names[0]]) // 2] for found in rounds
+        )
+        per_s = statistics.median(found[name][0] for found in loads)
+        refused = sum(found[name][1] for found in loads)
+        print(f"{name:26} {middle:6.3f} ms {tail:6.3f} ms {added_ms[name]:7.3f} ms {per_s:10.0f} {refused:8}")
+    verdict = "holds" if added_ms[names[1]] <= CLAIM_MS else "DOES NOT HOLD"
+    print(f"gateway adds {added_ms[names[1]]:.3f} ms at p50 (claimed: at most {CLAIM_MS} ms): {verdict}")
+
+
+if __name__ == "__main__":
+    main()

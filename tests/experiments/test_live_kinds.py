@@ -1,0 +1,78 @@
+"""Whole runs on the other kinds of fleet: banks of queues, pub/sub networks, pipelines of functions, with something
+broken on purpose.
+
+Each claims conservation: delivery reports, ledger and result ids name the same events, none is lost, and what was
+rejected at a full queue is counted apart.
+"""
+
+import dataclasses
+
+import pytest
+
+from controller.journal import read_ticks
+from experiments.amesos.experiments import EXPERIMENTS as AMESOS
+from experiments.elastic_faas.experiments import EXPERIMENTS as ELASTIC_FAAS
+from experiments.experiment import Experiment, Options, parse_faults
+from experiments.multiqueue.experiments import EXPERIMENTS as MULTIQUEUE
+from experiments.pubsub.experiments import EXPERIMENTS as PUBSUB
+from infra.local.services import LocalServices
+from penstock.amqp import Management
+from tests.experiments.conftest import Play
+
+BY_NAME = {each.name: each for each in (*MULTIQUEUE, *ELASTIC_FAAS, *PUBSUB, *AMESOS)}
+
+
+def slower(experiment: Experiment, rate_per_s: int) -> Experiment:
+    """The bank of the paper at a rate that leaves a busy machine room."""
+    return dataclasses.replace(experiment, workload=f"poisson:rate_per_s={rate_per_s},duration_s=120")
+
+
+def nothing_is_left(services: LocalServices, run: str) -> None:
+    management = Management(services.endpoints().require("rabbitmq_management"))
+    try:
+        assert len(management.objects(run)) == 0, management.objects(run)
+    finally:
+        management.close()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("fault", ["kill-worker@6", "kill-forwarder@6", "stop-broker@6+3", "kill-controller@6"])
+def test_a_bank_of_queues_loses_nothing(play: Play, local_services: LocalServices, fault: str) -> None:
+    experiment = slower(BY_NAME["multiqueue"], 120)
+    options = Options(seconds=15, analytics=False, faults=parse_faults([fault]))
+    directory, summary = play(experiment, "multiqueue-damped", options)
+    assert summary.conservation.exact, summary.conservation
+    assert summary.conservation.lost == 0
+    assert summary.completed_events + summary.conservation.rejected == summary.acknowledged_events
+    assert summary.completed_events > summary.acknowledged_events / 10
+    nothing_is_left(local_services, directory.path.name)
+
+
+@pytest.mark.live
+def test_queues_that_were_added_are_drained_before_they_go(play: Play, local_services: LocalServices) -> None:
+    """Functions that pull come and go, one of them is killed."""
+    options = Options(from_s=10, seconds=20, speed=2, analytics=False, faults=parse_faults(["kill-worker@10"]))
+    directory, summary = play(BY_NAME["elastic-faas"], "elastic-faas", options)
+    assert summary.conservation.exact, summary.conservation
+    assert summary.scale.replicas_added > 0
+    nothing_is_left(local_services, directory.path.name)
+
+
+@pytest.mark.live
+def test_jobs_of_a_network_go_through_all_their_topics(play: Play, local_services: LocalServices) -> None:
+    options = Options(seconds=900, speed=60, analytics=False, faults=parse_faults(["kill-worker@300"]))
+    directory, summary = play(BY_NAME["pubsub-mintime"], "min-time", options)
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events
+    nothing_is_left(local_services, directory.path.name)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("fault", ["kill-dataflow@6", "restart-redis@6+2", "stop-broker@6+3"])
+def test_a_pipeline_of_functions_finishes_every_request_once(play: Play, fault: str) -> None:
+    experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
+    options = Options(seconds=15, analytics=False, faults=parse_faults([fault]))
+    directory, summary = play(experiment, "amesos", options)
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events
+    assert any(tick.observation.completed for tick in read_ticks(directory))

@@ -1,0 +1,148 @@
+"""One replica and its warm parent, spoken to directly, as the gateway never would: what they see to by themselves."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import msgspec
+import psutil
+import pytest
+
+from functions.brood import Brood, Command
+from tests.functions.gateway_process import PATIENCE_S, TEST_HANDLERS
+
+pytestmark = pytest.mark.live
+
+
+class Parent:
+    """A warm parent of ``probe`` in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = (folder / "log").open("ab")
+        self.process = subprocess.Popen(
+            (
+                *(sys.executable, "-m", "functions.nursery", "--function", "probe"),
+                *("--handler", str(TEST_HANDLERS / "probe"), "--socket", str(folder / "s")),
+            ),
+            stdout=self._log,
+            stderr=self._log,
+        )
+        self._caller = socket.socket(socket.AF_UNIX)
+        wait(lambda: self._caller.connect_ex(str(folder / "s")) == 0)
+        self._lines = self._caller.makefile("rb")
+        self._number = 0
+
+    def tell(self, **command: object) -> Brood:
+        """A command and the state after it."""
+        self._number += 1
+        order = msgspec.convert({"number": self._number, **command}, Command)
+        self._caller.sendall(msgspec.json.encode(order) + b"\n")
+        while (brood := msgspec.json.decode(self._lines.readline(), type=Brood)).answers != self._number:
+            pass
+        return brood
+
+    def replica(self) -> tuple[str, int]:
+        """Start one and wait until it is ready; returns its URL and its pid."""
+        self.tell(start="probe-1")
+        wait(lambda: self.tell().replicas["probe-1"].phase == "ready")
+        state = self.tell().replicas["probe-1"]
+        return f"http://127.0.0.1:{state.port}/", state.pid
+
+    def log(self) -> str:
+        """What it and its replicas said."""
+        return (self.folder / "log").read_text()
+
+    def close(self) -> None:
+        """End all of it."""
+        self._lines.close()
+        self._caller.close()
+        self.process.terminate()
+        self.process.wait(PATIENCE_S)
+        self._log.close()
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Iterator[Parent]:
+    started = Parent(tmp_path)
+    yield started
+    started.close()
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def call(url: str, do: str = "") -> httpx.Response:
+    return httpx.post(url, headers={"X-Do": do}, timeout=PATIENCE_S, trust_env=False)
+
+
+def test_a_second_request_is_refused_counted_and_logged_and_the_first_goes_on(parent: Parent, tmp_path: Path) -> None:
+    url, _ = parent.replica()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(call, url, f"until:{tmp_path / 'go'}")
+        wait(lambda: parent.tell().replicas["probe-1"].busy)
+        second = call(url)
+        assert (second.status_code, second.json()) == (500, {"error": "replica probe-1 is busy"})
+        assert httpx.get(f"{url}_/ready", trust_env=False).status_code == 200, "probes pass"
+        (tmp_path / "go").touch()
+        assert first.result().status_code == 200
+    brood = parent.tell()
+    assert (brood.violations, brood.invocations, brood.failed) == (1, 1, 0)
+    assert "probe-1: a second request while one is in hand" in parent.log()
+
+
+@pytest.mark.parametrize("who", ["replica", "parent", "killed parent"])
+def test_whoever_ends_it_a_replica_finishes_the_request_in_hand(parent: Parent, tmp_path: Path, who: str) -> None:
+    url, pid = parent.replica()
+    with ThreadPoolExecutor(1) as pool:
+        in_hand = pool.submit(call, url, f"until:{tmp_path / 'go'}")
+        wait(lambda: parent.tell().replicas["probe-1"].busy)
+        if who == "replica":
+            os.kill(pid, signal.SIGTERM)
+        else:
+            os.kill(parent.process.pid, signal.SIGTERM if who == "parent" else signal.SIGKILL)
+        wait(lambda: _refuses(url))
+        assert psutil.pid_exists(pid)
+        (tmp_path / "go").touch()
+        assert in_hand.result().status_code == 200
+    wait(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def _refuses(url: str) -> bool:
+    try:
+        return call(url).status_code == 503
+    except httpx.TransportError:
+        return True
+
+
+def test_why_a_replica_went_is_told(parent: Parent) -> None:
+    _, pid = parent.replica()
+    os.kill(pid, signal.SIGKILL)
+    wait(lambda: parent.tell().replicas == {})
+    assert [(gone.replica, gone.reason) for gone in parent.tell().gone] == [("probe-1", "killed by SIGKILL")]
+    parent.replica()
+    parent.tell(end="probe-1")
+    wait(lambda: parent.tell().replicas == {})
+    assert parent.tell().gone[-1].reason == ""
+
+
+def test_a_second_parent_at_the_same_socket_ends_by_itself(parent: Parent) -> None:
+    command = (
+        *(sys.executable, "-m", "functions.nursery", "--function", "probe"),
+        *("--handler", str(TEST_HANDLERS / "probe"), "--socket", str(parent.folder / "s")),
+    )
+    second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert second.returncode == 2
+    assert second.stderr.splitlines()[-1].endswith("a warm parent is there already")
+    assert parent.tell().replicas == {}
