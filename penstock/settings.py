@@ -57,7 +57,8 @@ class Endpoints(BaseSettings):
     prometheus: str = Field(default="", description="base URL")
     controller: str = Field(default="", description="base URL of the controller's plan service")
     gateway: SecretStr = Field(
-        default=SecretStr(""), description="base URL of the functions' gateway with credentials, http://user:secret@host:port"
+        default=SecretStr(""),
+        description="base URL of the functions' gateway with credentials, http://user:secret@host:port",
     )
     supervisor: str = Field(default="", description="endpoint of the process supervisor of the local world")
     scrape_targets: Path | None = Field(
