@@ -36,7 +36,7 @@ from penstock.systems import NetworkSystem
 log = logging.getLogger(__name__)
 
 WANTED_EVERY_S = 0.2
-REPORT_EVERY_S = 0.5
+REPORT_EVERY_S = 0.2
 BACK_TO_BACK_NS = 20_000_000
 """Result and acknowledgement come after the service. A container that gets its next event within this time after the
 last deadline had it waiting: its service starts at that deadline, so that μ is what the law says.

@@ -182,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     take_precedence()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a bound is changed some times a second
     try:
         directory = RunDirectory.open(options.run.absolute())
         controller = Controller(directory, Endpoints(), shlex.split(options.worker) or None)

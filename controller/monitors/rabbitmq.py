@@ -144,6 +144,8 @@ class BankMonitor:
             capacity=None if self._pulls else self._system.capacity,
             service_rate_per_s=app.service_rate_per_s,
             draining=function.draining,
+            offered=None if self._pulls else flow.offered,
+            refused=None if self._pulls else flow.refused,
         )
 
     def _replica_rate(self, view: BankView) -> float | None:
