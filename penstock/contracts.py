@@ -96,9 +96,9 @@ class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One queue with the servers behind it. ``arrived``, ``completed`` and ``rejected`` are cumulative; ``arrived`` is
     what was offered to it, rejected ones included. ``capacity`` is K, events in the system (reading Q1), None for no
-    bound. ``servers``: containers that work on it. ``offered`` and ``refused``, cumulative as well: events for which it was
-    the first choice, and those of them that it had no room for; their ratio is P_K as observed, also where an event that
-    was refused is held. None in worlds that do not count them apart.
+    bound. ``servers``: containers that work on it. ``offered`` and ``refused`` are cumulative as well: events for which
+    it was the first choice, and those of them that it had no room for; their ratio is P_K as observed, also where an
+    event that was refused is held. None in worlds that do not count them apart.
     """
 
     queue: str
