@@ -58,6 +58,12 @@ MATRIX = FunctionSystem(
 
 PIPELINES: Mapping[Pipeline, FunctionSystem] = {"document": DOCUMENT, "synthetic": SYNTHETIC, "matrix": MATRIX}
 
+NAMES: Mapping[Pipeline, str] = {
+    "document": "amesos-document",
+    "synthetic": "amesos-aes",  # for what it does
+    "matrix": "amesos-matrix",
+}
+
 TITLES: Mapping[Pipeline, str] = {
     "document": "Document creation: four functions of 12.5 ms, deadline 500 ms, up to 150 requests/s",
     "synthetic": "Synthetic (AES): three functions of 233 ms, deadline 1500 ms, up to 25 requests/s",
@@ -68,7 +74,7 @@ TITLES: Mapping[Pipeline, str] = {
 def _experiment(pipeline: Pipeline) -> Experiment:
     system = PIPELINES[pipeline]
     return Experiment(
-        name=f"amesos-{pipeline}",
+        name=NAMES[pipeline],
         title=TITLES[pipeline],
         paper=PAPER,
         workload=f"amesos:pipeline={pipeline}",

@@ -105,7 +105,7 @@ def test_the_figures_are_written(tmp_path: Path) -> None:
 
 
 def test_a_faster_run_is_the_same_run() -> None:
-    experiment = next(e for e in EXPERIMENTS if e.name == "amesos-synthetic")
+    experiment = next(e for e in EXPERIMENTS if e.name == "amesos-aes")
     outcomes = []
     for speed in (1.0, 4.0):
         spec = run_spec(experiment, AMESOS, Options(world="sim", speed=speed, from_s=60, seconds=40), run="r")
