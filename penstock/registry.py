@@ -33,9 +33,15 @@ UNREAD = dict.fromkeys(("arrived", "completed", "backlog", "in_flight"), "a rehe
 """What an observation says of itself in which nothing is known."""
 
 
-@cache
 def _registered() -> dict[str, EntryPoint]:
-    """The entry points by name, sorted. Reading what is installed takes tens of milliseconds: once a process."""
+    """The entry points by name, sorted."""
+    return _installed_on(tuple(sys.path))
+
+
+@cache
+def _installed_on(paths: tuple[str, ...]) -> dict[str, EntryPoint]:
+    """Reading what is installed takes tens of milliseconds: once for each search path."""
+    del paths  # importlib.metadata looks there by itself
     points = sorted(entry_points(group="penstock.scalers"), key=lambda point: point.name)
     return {point.name: point for point in points}
 
@@ -67,7 +73,6 @@ def emulated_system(kind: ScalerClass) -> str:
     return getattr(kind, "emulates", "")
 
 
-@cache
 def emulated_scalers() -> Mapping[str, str]:
     """Names of the registered ones, each with the system that it emulates."""
     return {name: system for name, kind in scaler_classes().items() if (system := emulated_system(kind))}
