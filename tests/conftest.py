@@ -2,6 +2,7 @@
 
 import secrets
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,11 @@ from penstock.settings import Endpoints, Folders
 # A busy machine is no failure of the property.
 settings.register_profile("penstock", deadline=None)
 settings.load_profile("penstock")
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A suite that a shell runs in its background ignores Ctrl-C, and so would all that it starts and interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
