@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 WHERE = (
     "They live in the state folder (PENSTOCK_STATE, default .penstock) and listen on loopback only; "
-    "ports are PENSTOCK_KAFKA_PORT (27192), PENSTOCK_KAFKA_CONTROLLER_PORT (27193), PENSTOCK_REDIS_PORT (27179) and "
-    "PENSTOCK_PROMETHEUS_PORT (27190), where 0 means any free one."
+    "ports are PENSTOCK_KAFKA_PORT (27192), PENSTOCK_KAFKA_CONTROLLER_PORT (27193), PENSTOCK_RABBITMQ_PORT (27172), "
+    "PENSTOCK_RABBITMQ_MANAGEMENT_PORT (27173), _METRICS_PORT, _NODE_PORT and _EPMD_PORT (27174 to 27176), "
+    "PENSTOCK_REDIS_PORT (27179), PENSTOCK_GATEWAY_PORT (27180), PENSTOCK_PROMETHEUS_PORT (27190) and "
+    "PENSTOCK_GRAFANA_PORT (27191), where 0 means any free one."
 )
 
 
@@ -20,7 +22,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(
         "up",
-        help=f"Start Kafka, Redis and Prometheus; what runs already stays as it is. {WHERE}",
+        help=f"Start Kafka, RabbitMQ, Redis, Prometheus, the functions' gateway, and Grafana where it is installed; what "
+        f"runs already stays as it is. {WHERE}",
         epilog="Example: PENSTOCK_KAFKA_PORT=0 penstock up",
     )(up)
     app.command("down", epilog="Example: penstock down")(down)
