@@ -22,8 +22,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(
         "up",
-        help=f"Start Kafka, RabbitMQ, Redis, Prometheus, the functions' gateway, and Grafana where it is installed; what "
-        f"runs already stays as it is. {WHERE}",
+        help="Start Kafka, RabbitMQ, Redis, Prometheus, the functions' gateway, and Grafana where it is installed; "
+        f"what runs already stays as it is. {WHERE}",
         epilog="Example: PENSTOCK_KAFKA_PORT=0 penstock up",
     )(up)
     app.command("down", epilog="Example: penstock down")(down)
