@@ -69,7 +69,10 @@ def test_what_no_queue_has_room_for_is_held_oldest_first_until_one_has(hold: Rab
     hold.publish(range(40))
     hold.route({A: 1.0})
     hold.forwarder("--prefetch", "10")
-    wait(lambda: hold.depths(hold.queue(A)) == (5,) and hold.report().in_hand == 10, hold.report)
+    wait(
+        lambda: hold.depths(hold.queue(A)) == (5,) and hold.report().in_hand == 10 and A in hold.report().queues,
+        hold.report,
+    )
     assert hold.depths(hold.main) == (25,), "the main queue holds what nobody takes"
     flow = hold.report().queues[A]
     assert (flow.entered, flow.offered, flow.refused, flow.rejected) == (5, 15, 10, 0)

@@ -352,7 +352,7 @@ def test_the_commands_bring_everything_up_and_down(state_folder: Path) -> None:
     assert up.returncode == 0, up.stderr
     status = command(state_folder, "status")
     assert status.returncode == 0
-    assert status.stdout.count("active") == 4
+    assert status.stdout.count("active") == 5
     shell = subprocess.run(
         ["/bin/sh", "-c", f'eval "$({PENSTOCK} env)"; echo $PENSTOCK_KAFKA'],
         env={**os.environ, "PENSTOCK_STATE": str(state_folder)},
@@ -361,7 +361,7 @@ def test_the_commands_bring_everything_up_and_down(state_folder: Path) -> None:
     )
     assert re.fullmatch(r"127\.0\.0\.1:\d+\n", shell.stdout)
     down = command(state_folder, "down")
-    assert "down: kafka, prometheus, rabbitmq, redis" in down.stderr
+    assert "down: gateway, kafka, prometheus, rabbitmq, redis" in down.stderr
     assert marked(state_folder) == []
     nothing = command(state_folder, "status")
     assert nothing.returncode != 0
