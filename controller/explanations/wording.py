@@ -50,6 +50,8 @@ FIELDS: Mapping[str, str] = {
     "last_scale_s": "time of the last scale",
     "laxity_s": "laxity",
     "missed": "number of missed deadlines",
+    "offered": "number of events offered first",
+    "refused": "number of events refused at first",
     "rejected": "number of rejections",
     "response_time_s": "response time",
     "servers": "number of servers",
