@@ -32,7 +32,7 @@ from controller.routing_board import RoutingBoard
 from penstock.amqp import Delivery, Link, Outcome, connection_name, main_queue, sub_queue
 from penstock.apps import AWAY
 from penstock.errors import PenstockError
-from penstock.records import Event, Result, event_decoder
+from penstock.records import Event, Result, event_decoder, rejected
 from penstock.result_topic import ResultTopic
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
@@ -419,29 +419,14 @@ class Forwarder:
 
 
 def rejection(spec: RunSpec, body: bytes, queue: str, at_ns: int) -> Result:
-    """The Result of an event that found its queue full: received, started and finished at that time, by no worker."""
+    """The Result of what found its queue full, whatever it is; by no worker."""
     event: Event | None = None
     reason = ""
     try:
         event = event_decoder.decode(body)
     except msgspec.DecodeError as error:
         reason = f"not an event: {error}"
-    return Result(
-        id=event.id if event else None,
-        run=spec.run,
-        pipeline=spec.pipeline,
-        stage=spec.pipeline,
-        outcome="rejected",
-        queue=queue,
-        intended_ns=event.intended_ns if event else None,
-        sent_ns=event.sent_ns if event else None,
-        received_ns=at_ns,
-        started_ns=at_ns,
-        finished_ns=at_ns,
-        worker="",
-        deadline_ns=event.deadline_ns if event else None,
-        reason=reason,
-    )
+    return rejected(event, run=spec.run, pipeline=spec.pipeline, queue=queue, at_ns=at_ns, reason=reason)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

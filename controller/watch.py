@@ -38,7 +38,6 @@ SILENCE_S: Final = 120.0
 """A run that has written nothing for this long has ended, or was ended."""
 CURVE: Final = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH: Final = 60
-PER_SECOND_FILE: Final = "latency-per-second.parquet"
 DECISION_LINES: Final = 16
 
 _decoder = msgspec.json.Decoder(TickRecord)
@@ -98,7 +97,7 @@ class Latencies:
     """What Spark has published of a run so far; read again when the file is a new one."""
 
     def __init__(self, directory: RunDirectory) -> None:
-        self._per_second = directory.metrics_folder / PER_SECOND_FILE
+        self._per_second = directory.per_second_file
         self._summary = directory.summary_file
         self._read_ns = 0
         self.recent: Latency | None = None

@@ -119,7 +119,7 @@ class Link:
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._parameters = _parameters(url, name)
+        self._parameters = connection_parameters(url, name)
         self._prefetch = prefetch
         self._on_up = on_up
         self._on_down = on_down
@@ -302,7 +302,7 @@ class Link:
 
     def _lost(self, error: Any) -> None:
         was_up, self._up = self._up, False
-        self._trouble = self._trouble or _text(error)
+        self._trouble = self._trouble or innermost_reason(error)
         unconfirmed, self._unconfirmed = self._unconfirmed, {}
         self._unroutable.clear()
         self._consumers.clear()
@@ -333,14 +333,15 @@ class Link:
             on_outcome(answer)
 
 
-def _parameters(url: str, name: str) -> Any:
+def connection_parameters(url: str, name: str, timeout_s: float = 10.0) -> Any:
+    """pika's parameters for one attempt. PenstockError for a URL that is none."""
     try:
         parameters = pika.URLParameters(url)
     except (ValueError, TypeError, AMQPError) as error:
         raise PenstockError(f"PENSTOCK_RABBITMQ is no AMQP URL ({error}): amqp://user:secret@host:port/%2F") from None
     parameters.client_properties = {"connection_name": name}
     parameters.connection_attempts = 1
-    parameters.socket_timeout = parameters.stack_timeout = 10.0
+    parameters.socket_timeout = parameters.stack_timeout = timeout_s
     return parameters
 
 
@@ -348,7 +349,7 @@ def _nothing(*_: Any) -> None:
     """Ends a wait."""
 
 
-def _text(error: Any) -> str:
+def innermost_reason(error: Any) -> str:
     """The innermost reason, in one line."""
     while inner := _inner(error):
         error = inner

@@ -73,6 +73,30 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     schema: int = SCHEMA_VERSION
 
 
+def rejected(
+    event: Event | None, *, run: str, pipeline: str, queue: str, at_ns: int, worker: str = "", reason: str = ""
+) -> Result:
+    """The Result of an event that found its queue full: received, started and finished at that time. ``event`` None: it
+    could not be read.
+    """
+    return Result(
+        id=event.id if event else None,
+        run=run,
+        pipeline=pipeline,
+        stage=pipeline,
+        outcome="rejected",
+        queue=queue,
+        intended_ns=event.intended_ns if event else None,
+        sent_ns=event.sent_ns if event else None,
+        received_ns=at_ns,
+        started_ns=at_ns,
+        finished_ns=at_ns,
+        worker=worker,
+        deadline_ns=event.deadline_ns if event else None,
+        reason=reason,
+    )
+
+
 event_encoder = msgspec.json.Encoder()
 event_decoder = msgspec.json.Decoder(Event)
 payment_decoder = msgspec.json.Decoder(Payment)

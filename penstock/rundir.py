@@ -85,6 +85,7 @@ class RunDirectory:
         self.controller_state_file = path / "controller-state.json"
         self.controller_ready_file = path / "controller-ready"
         self.blind_file = path / "blind"
+        self.per_second_file = self.metrics_folder / "latency-per-second.parquet"
 
     @classmethod
     def create(cls, runs: Path, experiment: str, scaler: str, *, now: datetime | None = None) -> "RunDirectory":

@@ -17,7 +17,6 @@ from penstock.measures import PERCENTILES, bucket_upper_s
 from penstock.rundir import RunDirectory
 from pipelines.figures import Figures, ResultColumns, Second, StageFigures
 
-PER_SECOND_FILE: Final = "latency-per-second.parquet"
 WRITING_SHARE: Final = 0.05
 """Share of the time that may go into rewriting a file that grows with the run."""
 
@@ -175,7 +174,7 @@ class Publication:
         self._figures = StageFigures()
         self._gauges = StageGauges(registry)
         self._table = PerSecondTable()
-        self._file = GrowingFile(directory.metrics_folder / PER_SECOND_FILE)
+        self._file = GrowingFile(directory.per_second_file)
         self._lock = threading.Lock()
 
     def take(self, batch: int, results: ResultColumns, *, complete_until_ns: int) -> None:

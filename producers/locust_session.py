@@ -24,7 +24,6 @@ import msgspec
 import numpy.typing as npt
 import redis
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
@@ -34,6 +33,7 @@ from penstock.runspec import Arrivals, RunSpec
 from penstock.schedule import Schedule
 from penstock.settings import Endpoints, Folders
 from penstock.supervision import Supervisor
+from penstock.topics import admin_client, create_topics, delete_topics
 from producers.delivery import SenderFigures
 from producers.locust_messages import Ended, Started, Trouble, tell
 from producers.schedule import make_schedule
@@ -94,7 +94,7 @@ class Session:
     def __init__(self, spec: RunSpec, directory: RunDirectory, schedule: Schedule, endpoints: Endpoints) -> None:
         self.spec, self.directory, self.schedule, self.endpoints = spec, directory, schedule, endpoints
         self._kafka = endpoints.require("kafka")
-        self._admin = AdminClient({"bootstrap.servers": self._kafka, "log_level": 0})
+        self._admin = admin_client(self._kafka)
         self._sender: subprocess.Popen[bytes] | None = None
         self._stopped = False
 
@@ -110,8 +110,8 @@ class Session:
         """Bring the fleet up, send, wait for the last result; everything is ended again on the way out."""
         with ExitStack() as ending:
             ending.callback(self._forget)
-            self._make_topics()
-            ending.callback(self._delete_topics)
+            create_topics(self._admin, {self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1})
+            ending.callback(delete_topics, self._admin, [self.spec.events_topic, self.spec.results_topic])
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 plans = f"http://127.0.0.1:{probe.getsockname()[1]}"
@@ -196,24 +196,6 @@ class Session:
         lines = log.read_text(errors="replace").split("\n")
         said = [line for line in lines if line.strip()]
         return f"{said[-1]} ({log})" if said else f"see {log}"
-
-    def _make_topics(self) -> None:
-        wanted = {self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1}
-        config = {"message.timestamp.type": "LogAppendTime"}
-        topics = [NewTopic(name, partitions, 1, config=config) for name, partitions in wanted.items()]
-        for name, future in self._admin.create_topics(topics, operation_timeout=KAFKA_S).items():
-            try:
-                future.result(KAFKA_S)
-            except KafkaException as error:
-                raise PenstockError(f"topic {name}: {error.args[0].str()}") from None
-
-    def _delete_topics(self) -> None:
-        names = [self.spec.events_topic, self.spec.results_topic]
-        for future in self._admin.delete_topics(names, operation_timeout=KAFKA_S).values():
-            try:
-                future.result(KAFKA_S)
-            except KafkaException:
-                continue
 
     def _forget(self) -> None:
         """The run's ledger, and the replicas that a controller left which was killed."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from penstock.amqp import Link, Management, Outcome, connection_name, main_queue, prefix, topic_queue
 from penstock.errors import PenstockError
-from penstock.records import Result, event_decoder
+from penstock.records import event_decoder, rejected
 from penstock.result_topic import ResultTopic
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
@@ -116,19 +116,12 @@ class RabbitClient:
         event, now_ns = event_decoder.decode(value), time.time_ns()
         self.rejected += 1
         self._results.publish(
-            Result(
-                id=event.id,
+            rejected(
+                event,
                 run=event.run,
                 pipeline=event.pipeline,
-                stage=event.pipeline,
-                outcome="rejected",
                 queue=queue.removeprefix(prefix(event.run)),
-                intended_ns=event.intended_ns,
-                sent_ns=event.sent_ns,
-                deadline_ns=event.deadline_ns,
-                received_ns=now_ns,
-                started_ns=now_ns,
-                finished_ns=now_ns,
+                at_ns=now_ns,
                 worker=NAME,
                 reason="full",
             )

@@ -13,12 +13,13 @@ import numpy as np
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import JobStatus, NetworkObservation, ReplicaCounts, TopicStatus
 from penstock.errors import PenstockError
+from penstock.laws import ARRIVALS, SERVICE, Floats, draw_s, stream
 from penstock.runspec import Fault, RunSpec
 from penstock.schedule import Schedule
 from penstock.systems import JobSpec, NetworkSystem
 from simulator.clock import nanos
 from simulator.engine import COMPLETED, EventTable
-from simulator.network_laws import ARRIVALS, SERVICE, Floats, draw_s, seconds, stream, whole_nanos
+from simulator.network_laws import seconds, whole_nanos
 from simulator.network_stations import BLINDED, Stations
 
 

@@ -6,9 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.clock import NANOS_PER_SECOND
-from penstock.laws import ARRIVALS, SERVICE, Floats, draw_s, stream
-
-__all__ = ["ARRIVALS", "SERVICE", "Floats", "draw_s", "seconds", "stream", "whole_nanos"]
+from penstock.laws import Floats
 
 Ints = npt.NDArray[np.int64]
 

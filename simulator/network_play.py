@@ -15,11 +15,11 @@ from controller.loop import Loop
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import ReplicaEvent, Scaler
 from penstock.errors import PenstockError
+from penstock.laws import Floats
 from penstock.measures import replica_seconds
 from penstock.runspec import RunSpec
 from simulator.clock import VirtualClock, nanos
 from simulator.engine import Engine, EventTable
-from simulator.network_laws import Floats
 
 DRAIN_S = 1e6
 

@@ -13,12 +13,13 @@ from penstock.contracts import FunctionObservation, FunctionStatus, ReplicaCount
 from penstock.errors import PenstockError
 from penstock.functions import EPOCH_S, RETRY_S
 from penstock.graph import Graph
+from penstock.laws import SERVICE, draw_s, stream
 from penstock.runspec import Fault, RunSpec
 from penstock.schedule import Schedule
 from penstock.systems import FunctionSystem
 from simulator.clock import nanos
 from simulator.engine import COMPLETED, EventTable
-from simulator.network_laws import SERVICE, draw_s, seconds, stream, whole_nanos
+from simulator.network_laws import seconds, whole_nanos
 from simulator.network_stations import BLINDED, Stations
 
 

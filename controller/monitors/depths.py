@@ -11,7 +11,7 @@ import msgspec
 import pika
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
-from penstock.errors import PenstockError
+from penstock.amqp import connection_parameters, innermost_reason
 
 HEARTBEAT_S: Final = 5
 """A broker that stands still is away after two of these."""
@@ -32,13 +32,7 @@ class Depths:
     """
 
     def __init__(self, url: str, name: str) -> None:
-        try:
-            self._parameters: Any = pika.URLParameters(url)
-        except (ValueError, TypeError, AMQPError) as error:
-            raise PenstockError(f"PENSTOCK_RABBITMQ is no AMQP URL ({error})") from None
-        self._parameters.client_properties = {"connection_name": name}
-        self._parameters.connection_attempts = 1
-        self._parameters.socket_timeout = self._parameters.stack_timeout = CONNECT_S
+        self._parameters = connection_parameters(url, name, CONNECT_S)
         self._parameters.heartbeat = HEARTBEAT_S
         self._connection: Any = None
         self._channel: Any = None
@@ -53,7 +47,7 @@ class Depths:
             except (AMQPError, OSError) as error:
                 self.close()
                 if fresh or attempt:
-                    return Reading({}, f"RabbitMQ is away: {_text(error)}")
+                    return Reading({}, f"RabbitMQ is away: {innermost_reason(error)}")
         raise AssertionError("the second attempt returns")
 
     def close(self) -> None:
@@ -78,14 +72,3 @@ class Depths:
                 if error.reply_code != 404:
                     raise
         return ready
-
-
-def _text(error: BaseException) -> str:
-    """The innermost reason, in one line."""
-    while inner := next((cause for cause in reversed(_nested(error)) if isinstance(cause, BaseException)), None):
-        error = inner
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _nested(error: BaseException) -> tuple[object, ...]:
-    return tuple(getattr(error, "exceptions", None) or error.args)

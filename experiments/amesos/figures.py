@@ -26,11 +26,11 @@ from controller.scalers.rps import Rps
 from experiments.amesos.experiments import COLD_START_S, PIPELINES
 from experiments.tables import show, write_csv
 from penstock.contracts import Scaler
+from penstock.laws import Floats
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.systems import ServiceLaw
 from producers.schedule import make_schedule
 from producers.workloads.azure import KNOT_S, KNOTS_PER_S, Amesos, Pipeline
-from simulator.network_laws import Floats
 from simulator.network_play import Played, play
 from simulator.pipeline import make_engine
 

@@ -39,10 +39,10 @@ from experiments.pubsub.experiments import (
 )
 from experiments.tables import show, write_csv
 from penstock.contracts import Decision
+from penstock.laws import Floats
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.systems import NetworkSystem
 from simulator.network import job_schedule, make_engine
-from simulator.network_laws import Floats
 from simulator.network_play import Played, play
 
 LIMIT_S: Final = 50.0

@@ -112,7 +112,7 @@ def latency_series(directory: RunDirectory, spec: RunSpec, done: Completions) ->
 
 def _from_spark(directory: RunDirectory, spec: RunSpec, *, events: int) -> LatencySeries | None:
     """What ``pipelines`` wrote, if it saw the events and speaks of one stage (several cannot be made one)."""
-    path = directory.metrics_folder / "latency-per-second.parquet"
+    path = directory.per_second_file
     if not path.exists():
         return None
     table = pq.read_table(path, columns=["stage", "second", "count", "p50_s", "p99_s", "published_ns"])

@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from infra.local.topics import admin_client, create_topics, delete_topics
+from penstock.topics import admin_client, create_topics, delete_topics
 
 PARTITIONS: Final = 5
 EVENTS: Final = 2_000

@@ -27,7 +27,6 @@ from penstock.records import Result, encode
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
-from pipelines.publication import PER_SECOND_FILE
 
 CLAIM_DELAY_S = 5.0
 CLAIM_CPU = 0.35
@@ -116,7 +115,7 @@ def one_round(endpoints: Endpoints, rate_per_s: int, seconds: int) -> tuple[np.n
                 if process.poll() is not None:
                     raise SystemExit(f"pipelines.stream ended with {process.returncode}")
                 time.sleep(0.1)
-            file = directory.metrics_folder / PER_SECOND_FILE
+            file = directory.per_second_file
             reader = Reader(file)
             reader.start()
             family = psutil.Process(process.pid)

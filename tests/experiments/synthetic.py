@@ -328,7 +328,7 @@ def write_spark(directory: RunDirectory, intended: npt.NDArray[np.int64], finish
                 "published_ns": published_ns,
             }
         )
-    pq.write_table(pa.Table.from_pylist(rows), directory.metrics_folder / "latency-per-second.parquet")
+    pq.write_table(pa.Table.from_pylist(rows), directory.per_second_file)
 
 
 def _manifest(directory: RunDirectory) -> Manifest:

@@ -23,7 +23,6 @@ from penstock.contracts import ReplicaEvent
 from penstock.measures import histogram
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord, WorkerSpec
-from pipelines.publication import PER_SECOND_FILE
 from tests.experiments.conftest import Play
 
 STEADY = Experiment(
@@ -66,7 +65,7 @@ def test_what_spark_says_while_a_worker_is_killed_is_what_numpy_says_afterwards(
     directory, summary = play(STEADY, "overprovision", options)
     done = read_completions(directory)
     second = done.finished_ns // NANOS_PER_SECOND
-    rows = pq.read_table(directory.metrics_folder / PER_SECOND_FILE).to_pylist()
+    rows = pq.read_table(directory.per_second_file).to_pylist()
     told = {row["second"]: row for row in rows if row["count"]}
     assert summary.conservation.exact
     assert set(told) == set(second.tolist())

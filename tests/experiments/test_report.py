@@ -123,7 +123,7 @@ def test_without_spark_the_raw_results_give_the_same_series(tmp_path: Path) -> N
 
 def test_spark_figures_that_do_not_cover_the_run_are_not_shown(tmp_path: Path) -> None:
     directory = write_run(tmp_path, Toy(seconds=10))
-    file = directory.metrics_folder / "latency-per-second.parquet"
+    file = directory.per_second_file
     pq.write_table(pq.read_table(file).slice(0, 3), file)
     assert read_run(directory).latency.source == "raw results"
 

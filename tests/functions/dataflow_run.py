@@ -25,7 +25,6 @@ from functions.dataflow.connectors.kafka import KafkaConnector
 from functions.dataflow.flow import Patience
 from functions.dataflow.graph import Pipeline
 from functions.dataflow.manager import PipelineManager
-from infra.local.topics import admin_client, create_topics, delete_topics
 from penstock.functions import PipelineSnapshot, snapshot_key
 from penstock.measures import Conservation, conservation
 from penstock.records import Event, Result, encode, result_decoder
@@ -34,6 +33,7 @@ from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
 from penstock.signing import Signer
 from penstock.systems import FunctionSpec, FunctionSystem
+from penstock.topics import admin_client, create_topics, delete_topics
 
 WAIT_S = 90.0
 PATIENCE = Patience(attempts=3, timeout_s=1.0, backoff_s=0.02)

@@ -9,7 +9,7 @@ from penstock import metrics
 from penstock.measures import bucket_of, bucket_upper_s
 from penstock.rundir import RunDirectory
 from pipelines.figures import NO_LATENCY, ResultColumns
-from pipelines.publication import PER_SECOND_FILE, PER_SECOND_SCHEMA, Publication
+from pipelines.publication import PER_SECOND_SCHEMA, Publication
 
 SECOND = 1_000_000_000
 
@@ -37,7 +37,7 @@ def test_a_row_has_counts_percentiles_and_the_histogram_behind_them(directory: R
     publication = Publication(directory, CollectorRegistry())
     publication.take(0, results(), complete_until_ns=0)
     publication.finish()
-    table = pq.read_table(directory.metrics_folder / PER_SECOND_FILE)
+    table = pq.read_table(directory.per_second_file)
     assert table.schema.equals(PER_SECOND_SCHEMA)
     (row,) = table.to_pylist()
     assert (row["stage"], row["second"], row["count"], row["failed"], row["slo_met"]) == ("payments", 100, 3, 1, 2)
@@ -63,13 +63,13 @@ def test_no_half_written_file_is_left_beside(directory: RunDirectory) -> None:
     publication = Publication(directory, CollectorRegistry())
     publication.take(0, results(), complete_until_ns=0)
     publication.finish()
-    assert [file.name for file in directory.metrics_folder.iterdir()] == [PER_SECOND_FILE]
+    assert [file.name for file in directory.metrics_folder.iterdir()] == ["latency-per-second.parquet"]
 
 
 def test_a_run_without_results_still_gives_readable_files(directory: RunDirectory) -> None:
     Publication(directory, CollectorRegistry()).finish()
     assert pq.read_table(directory.latency_file).num_rows == 0
-    assert pq.read_table(directory.metrics_folder / PER_SECOND_FILE).num_rows == 0
+    assert pq.read_table(directory.per_second_file).num_rows == 0
 
 
 def test_gauges_show_the_newest_complete_second_and_the_run_so_far(directory: RunDirectory) -> None:

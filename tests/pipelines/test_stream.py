@@ -26,7 +26,7 @@ from penstock.records import Result, encode
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints, Folders
-from pipelines.publication import PER_SECOND_FILE, PERCENTILE_COLUMNS
+from pipelines.publication import PERCENTILE_COLUMNS
 
 SECOND = 1_000_000_000
 START_TIMEOUT_S = 120.0
@@ -141,7 +141,7 @@ def assert_equals_numpy(directory: RunDirectory, records: list[Result | bytes], 
         for name in ("intended_ns", "sent_ns", "started_ns", "finished_ns")
     }
     truth = completions(np.asarray([result.id for result in completed], dtype=np.int64), **columns)
-    rows = {row["second"]: row for row in pq.read_table(directory.metrics_folder / PER_SECOND_FILE).to_pylist()}
+    rows = {row["second"]: row for row in pq.read_table(directory.per_second_file).to_pylist()}
     second = truth.finished_ns // SECOND
     assert {at for at, row in rows.items() if row["count"]} == set(second.tolist())
     for at in np.unique(second).tolist():

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from penstock.contracts import Accepted, Actuator, Decision, Monitor, NetworkObservation, Phase, ReplicaEvent
 from penstock.errors import PenstockError
+from penstock.laws import draw_s, stream
 from penstock.runspec import Fault, RunSpec, ScalerSpec
 from penstock.schedule import Schedule
 from penstock.systems import FunctionSystem, JobSpec, NetworkSystem, TopicSpec
 from simulator.engine import EventTable
 from simulator.network import NetworkEngine, job_schedule, make_engine
-from simulator.network_laws import draw_s, stream
 from tests.conformance.ports import ActuatorConformance, MonitorConformance
 
 

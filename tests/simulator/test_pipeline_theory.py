@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from controller.queueing.erlang import mmc
+from penstock.laws import ARRIVALS, draw_s, stream
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.schedule import Schedule
 from penstock.systems import FunctionSpec, FunctionSystem, ServiceLaw
-from simulator.network_laws import ARRIVALS, draw_s, stream
 from simulator.pipeline import make_engine
 
 REPLICATIONS = 20

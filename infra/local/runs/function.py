@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 
 from infra.local.runs.outcomes import OutcomesRun
-from infra.local.topics import create_topics
 from penstock.runspec import FaultKind
+from penstock.topics import create_topics
 
 READY_FILE = "dataflow-ready"
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 
 from infra.local.runs.outcomes import OutcomesRun
-from infra.local.topics import create_topics, delete_topics
 from penstock.amqp import Management
 from penstock.runspec import FaultKind
 from penstock.systems import QueueSystem
+from penstock.topics import create_topics, delete_topics
 
 
 class RabbitRun(OutcomesRun):

@@ -16,12 +16,12 @@ import redis
 from infra.local.collect import MachineSampler, copy_ledger, copy_results
 from infra.local.services import LocalServices
 from infra.local.state import tail
-from infra.local.topics import admin_client, delete_topics
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.rundir import JsonLines, RunDirectory
 from penstock.runspec import Fault, FaultKind, FaultRecord, RunSpec
 from penstock.supervision import Program, Supervisor
+from penstock.topics import admin_client, delete_topics
 
 READY_TIMEOUT_S = 180.0
 LEAD_S = 3.0

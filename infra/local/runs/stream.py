@@ -2,8 +2,8 @@
 
 from controller.monitors.kafka import OffsetReader
 from infra.local.runs.run import LocalRun
-from infra.local.topics import create_topics
 from penstock.clock import WallClock
+from penstock.topics import create_topics
 
 READ_TIMEOUT_S = 5.0
 
