@@ -176,6 +176,9 @@ class Nursery:
         listener.bind(("127.0.0.1", 0))
         listener.listen(BACKLOG)
         voice, childs_voice = socket.socketpair()
+        # A replica may be told to end right after it was forked: until it has its own handler it must not run this
+        # one, which would end its siblings and leave it alive.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         pid = os.fork()
         if pid == 0:
             try:
@@ -184,6 +187,7 @@ class Nursery:
                 log.exception("%s could not begin", name)
             finally:
                 os._exit(1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         childs_voice.close()
         state = Hatchling(pid=pid, port=listener.getsockname()[1], phase="cold", started_ns=time.time_ns())
         listener.close()
@@ -202,6 +206,8 @@ class Nursery:
         """In the child: keep nothing of the parent's that would hide its end from a sibling, or a caller's from it."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         self._selector.close()
         kept = [voice, self._wake, self._wake_write, self._door, *self._callers]
         for inherited in (*kept, *(child.voice for child in self._children.values())):

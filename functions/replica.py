@@ -85,8 +85,7 @@ class Replica:
         self._server: Any = None
 
     def run(self) -> NoReturn:
-        """The life of the process."""
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        """The life of the process. Until it serves, whoever forked it sees to it that SIGTERM ends it."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         time.sleep(max(0.0, (self._ready_at_ns - time.time_ns()) / 1e9))
         application = Guard(self, index.make_app(self._call, self._floor))

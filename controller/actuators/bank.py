@@ -7,7 +7,7 @@ empty, after its app has ended.
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from controller.routing import ForwarderReport, Routing, check_decision, fed_sha
 from controller.routing_board import RoutingBoard
 from penstock.amqp import Management, connection_name, main_queue, sub_queue
 from penstock.apps import AppBoard, AppReport
-from penstock.contracts import Accepted, Decision, Phase, ReplicaCounts, ReplicaEvent
+from penstock.contracts import Accepted, Decision, ReplicaCounts
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
 from penstock.supervision import ProgramStatus, Supervisor
@@ -53,7 +53,7 @@ class BankView(msgspec.Struct, frozen=True):
     away: str
 
 
-class BankActuator(Reconciler):
+class BankActuator(Reconciler[BankRoster]):
     """Actuator port of the bank of ``spec``. ``app`` is how a function app is run, without ``--replica`` and
     ``--queue``. ``roster``: of a predecessor, to go on from.
     """
@@ -67,9 +67,14 @@ class BankActuator(Reconciler):
     ) -> None:
         assert isinstance(spec.system, QueueSystem)
         redis_url = endpoints.require("redis")
-        super().__init__(spec.run, Supervisor(endpoints.require("supervisor")), app, AppBoard(redis_url, spec.run))
+        super().__init__(
+            spec.run,
+            Supervisor(endpoints.require("supervisor")),
+            app,
+            AppBoard(redis_url, spec.run),
+            roster or BankRoster(fleet=spec.fleet, system=spec.system),
+        )
         self._spec, self._system = spec, spec.system
-        self._roster = roster or BankRoster(fleet=spec.fleet, system=spec.system)
         self._board = RoutingBoard(redis_url, spec.run)
         self._management = Management(endpoints.require("rabbitmq_management"))
         self._depths = Depths(endpoints.require("rabbitmq"), connection_name(spec.run, "actuator"))
@@ -104,16 +109,6 @@ class BankActuator(Reconciler):
                 clamped |= {name: "no such queue" for name in decision.routing if name not in there}
         self._wake.set()
         return Accepted({fleet: target}, clamped)
-
-    def events(self) -> Sequence[ReplicaEvent]:
-        """Everything that happened to replicas, and to containers of functions, since the last call, in order."""
-        with self._lock:
-            return self._roster.happened()
-
-    def replicas(self) -> Mapping[str, Phase]:
-        """The replicas that exist, each with its phase."""
-        with self._lock:
-            return self._roster.phases()
 
     # --- what else the fleet asks ------------------------------------------------------------------------------------
 

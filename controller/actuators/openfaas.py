@@ -17,15 +17,15 @@ import msgspec
 
 from controller.actuators.function_roster import FunctionRoster
 from controller.actuators.provider_api import GatewayError, ProviderApi
+from controller.actuators.stepping import SteppingActuator
 from penstock.caps import grant
 from penstock.clock import NANOS_PER_SECOND
-from penstock.contracts import Accepted, Decision, Phase, ReplicaCounts, ReplicaEvent
+from penstock.contracts import Accepted, Decision, ReplicaCounts
 from penstock.errors import PenstockError
 from penstock.openfaas import DeployedFunction, FunctionDeployment
 
 log = logging.getLogger(__name__)
 
-STEP_S: Final = 0.2
 APPLY_S: Final = 0.5
 """How long ``apply`` waits for the gateway at most; what it has not answered by then is asked again by the thread."""
 SETTLE_NS: Final = 1_000_000_000
@@ -34,10 +34,12 @@ FORGET_NS: Final = 60 * NANOS_PER_SECOND
 """After this long a gateway that granted less is asked for more again."""
 
 
-class OpenFaasActuator:
+class OpenFaasActuator(SteppingActuator[FunctionRoster]):
     """Actuator port on a gateway. ``functions`` in topological order; caps: ``max_replicas`` each and
     ``max_replicas_total`` of all. ``roster``: of a predecessor, to go on from.
     """
+
+    STEP_S = 0.2
 
     def __init__(
         self,
@@ -48,12 +50,11 @@ class OpenFaasActuator:
         max_replicas_total: int | None = None,
         roster: FunctionRoster | None = None,
     ) -> None:
+        super().__init__(roster or FunctionRoster.of(functions))
         self.functions = tuple(functions)
         self._api = api
         self._max_replicas, self._max_total = max_replicas, max_replicas_total
         self._resumed = roster is not None
-        self._roster = roster or FunctionRoster.of(self.functions)
-        self._lock = threading.RLock()
         self._wanted: dict[str, int] = {}
         self._asked: dict[str, tuple[int, int]] = {}
         """What the gateway was asked for last, and when."""
@@ -65,8 +66,6 @@ class OpenFaasActuator:
         self._deployed: set[str] = set()
         self._adopted = False
         self._tells_events = True
-        self._wake, self._stopping = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
         self._asking = ThreadPoolExecutor(max_workers=max(1, len(self.functions)), thread_name_prefix="gateway")
         self._stepping = threading.Lock()
         self.trouble = ""
@@ -93,16 +92,6 @@ class OpenFaasActuator:
                     targets[name] = seen
                     clamped[name] = f"{decision.targets[name]} → {seen}: the gateway grants no more"
             return Accepted(targets, clamped)
-
-    def events(self) -> Sequence[ReplicaEvent]:
-        """Everything that happened to replicas since the last call, in order."""
-        with self._lock:
-            return self._roster.happened()
-
-    def replicas(self) -> Mapping[str, Phase]:
-        """The replicas that exist, each with its phase, by function and age."""
-        with self._lock:
-            return self._roster.phases()
 
     # --- what else the controller asks -------------------------------------------------------------------------------
 
@@ -147,8 +136,7 @@ class OpenFaasActuator:
     def start(self, after_step: Callable[[], None] = lambda: None) -> None:
         """Look once, then in a thread of its own; ``after_step`` runs there too."""
         self.step()
-        self._thread = threading.Thread(target=self._run, args=(after_step,), name="actuator", daemon=True)
-        self._thread.start()
+        super().start(after_step)
 
     def step(self) -> None:
         """Look once and do what is to be done. A gateway that is away is named once, and asked again."""
@@ -168,11 +156,8 @@ class OpenFaasActuator:
                 self.trouble = ""
 
     def stop(self) -> None:
-        """End the thread; replicas stay as they are."""
-        self._stopping.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+        """Close the connections, too."""
+        super().stop()
         self._asking.shutdown(cancel_futures=True)
         self._api.close()
 
@@ -343,10 +328,3 @@ class OpenFaasActuator:
             for name in self.functions
             if (name in own and name in there) or (name in there and there[name].available_replicas) or name in waiting
         ]
-
-    def _run(self, after_step: Callable[[], None]) -> None:
-        while not self._stopping.is_set():
-            self._wake.wait(STEP_S)
-            self._wake.clear()
-            self.step()
-            after_step()

@@ -6,24 +6,23 @@ what is missing, ends what has let go of its partitions, and tells what happened
 """
 
 import logging
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from controller.actuators.roster import Roster, Work
+from controller.actuators.stepping import SteppingActuator
 from controller.plan_service import PlanService
 from penstock.clock import NANOS_PER_SECOND
-from penstock.contracts import Accepted, Decision, Groups, Phase, ReplicaCounts, ReplicaEvent
+from penstock.contracts import Accepted, Decision, Groups, ReplicaCounts
 from penstock.errors import PenstockError
 from penstock.plan import range_groups
 from penstock.supervision import Program, ProgramStatus, Supervisor
 
 log = logging.getLogger(__name__)
 
-STEP_S = 0.1
 SILENCE_S = 5.0
 """A worker that its supervisor gave up (it ended again and again) is tried anew after this long."""
 
@@ -38,7 +37,7 @@ class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 10.0
 
 
-class ProcessActuator:
+class ProcessActuator(SteppingActuator[Roster]):
     """Actuator port on a supervisor. Programs are named ``<run>:<replica>``, replicas ``<fleet>-<number>``.
 
     ``max_replicas`` is the cap of the cluster; what it cuts is reported. ``drain_timeout_s``: a replica that goes is
@@ -59,6 +58,7 @@ class ProcessActuator:
         drain_timeout_s: float = 5.0,
         roster: Roster | None = None,
     ) -> None:
+        super().__init__(roster or Roster(fleet=fleet))
         self.fleet = fleet
         self._prefix = f"{run}:"
         self._partitions = partitions
@@ -67,11 +67,6 @@ class ProcessActuator:
         self._plans = plans
         self._worker = worker
         self._drain_timeout_ns = round(drain_timeout_s * NANOS_PER_SECOND)
-        self._roster = roster or Roster(fleet=fleet)
-        self._lock = threading.RLock()
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
         self._trouble = ""
 
     # --- the port ----------------------------------------------------------------------------------------------------
@@ -92,16 +87,6 @@ class ProcessActuator:
         if target == wanted:
             return Accepted({self.fleet: target})
         return Accepted({self.fleet: target}, {self.fleet: f"{wanted} → {target}: cap {self._max_replicas}"})
-
-    def events(self) -> Sequence[ReplicaEvent]:
-        """Everything that happened to replicas since the last call, in order."""
-        with self._lock:
-            return self._roster.happened()
-
-    def replicas(self) -> Mapping[str, Phase]:
-        """The replicas that exist, each with its phase."""
-        with self._lock:
-            return self._roster.phases()
 
     # --- what else the controller asks -------------------------------------------------------------------------------
 
@@ -130,18 +115,6 @@ class ProcessActuator:
             self._trouble = str(error)
         else:
             self._trouble = ""
-
-    def start(self, after_step: Callable[[], None] = lambda: None) -> None:
-        """Step in a thread of its own, at once after ``apply`` and every 100 ms; ``after_step`` runs there too."""
-        self._thread = threading.Thread(target=self._run, args=(after_step,), name="actuator", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread; replicas stay as they are."""
-        self._stopping.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
 
     def stop_replicas(self, timeout_s: float = 30.0) -> None:
         """End every replica of this fleet, also those on the way; after ``stop``. Raises PenstockError if some stay."""
@@ -208,10 +181,3 @@ class ProcessActuator:
             respawn=True,
             grace_s=self._worker.grace_s,
         )
-
-    def _run(self, after_step: Callable[[], None]) -> None:
-        while not self._stopping.is_set():
-            self._wake.wait(STEP_S)
-            self._wake.clear()
-            self.step()
-            after_step()

@@ -1,72 +1,48 @@
-"""What the actuators of function apps share: a thread that looks and does what is to be done, some ten times a second.
+"""What the actuators of function apps share.
 
 Each of the parties (supervisor, Redis, RabbitMQ) may be away for a while: what needs it is left as it is, which is said
 once, and is done when it is back.
 """
 
 import logging
-import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
 
 from controller.actuators.processes import WorkerProgram
+from controller.actuators.stepping import RosterT, SteppingActuator
 from penstock.apps import AWAY, AppBoard
 from penstock.errors import PenstockError
 from penstock.supervision import Program, ProgramStatus, Supervisor
 
 log = logging.getLogger(__name__)
 
-STEP_S: Final = 0.1
 
-
-class Reconciler(ABC):
+class Reconciler(SteppingActuator[RosterT]):
     """Programs are named ``<run>:<name>``. ``program`` says how an app is run: its command is followed by what is the
     app's own.
     """
 
-    def __init__(self, run: str, supervisor: Supervisor, program: WorkerProgram, apps: AppBoard) -> None:
+    def __init__(
+        self, run: str, supervisor: Supervisor, program: WorkerProgram, apps: AppBoard, roster: RosterT
+    ) -> None:
+        super().__init__(roster)
         self._run_name = run
         self._prefix = f"{run}:"
         self._supervisor = supervisor
         self._app_program = program
         self._apps = apps
-        self._lock = threading.RLock()
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
         self._troubles: dict[str, str] = {}
         self._wanted: dict[str, int] = {}
 
-    @abstractmethod
-    def step(self) -> None:
-        """Look once and do what is to be done."""
-
-    def start(self, after_step: Callable[[], None] = lambda: None) -> None:
-        """Step in a thread of its own, at once after a decision and every 100 ms; ``after_step`` runs there too."""
-        self._thread = threading.Thread(target=self._work, args=(after_step,), name="actuator", daemon=True)
-        self._thread.start()
-
     def stop(self) -> None:
-        """End the thread and close the connections; replicas stay as they are."""
-        self._stopping.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
+        """Close the connections, too."""
+        super().stop()
         self._apps.close()
 
     def trouble(self, part: str) -> str:
         """Why a party is away, empty if it was there at the last step."""
         return self._troubles.get(part, "")
-
-    def _work(self, after_step: Callable[[], None]) -> None:
-        while not self._stopping.is_set():
-            self._wake.wait(STEP_S)
-            self._wake.clear()
-            self.step()
-            after_step()
 
     @contextmanager
     def _with(self, part: str) -> Iterator[None]:

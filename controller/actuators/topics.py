@@ -4,7 +4,6 @@ Scaling a topic is telling its app how many containers to have. The reckoning is
 """
 
 import time
-from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -13,7 +12,7 @@ from controller.actuators.reconciler import Reconciler
 from controller.actuators.topic_roster import TopicRoster, TopicWork
 from penstock.amqp import Management, topic_queue
 from penstock.apps import AppBoard, AppReport
-from penstock.contracts import Accepted, Decision, Phase, ReplicaCounts, ReplicaEvent
+from penstock.contracts import Accepted, Decision, ReplicaCounts
 from penstock.errors import PenstockError
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
@@ -36,7 +35,7 @@ class NetworkView(msgspec.Struct, frozen=True):
     away: str
 
 
-class TopicActuator(Reconciler):
+class TopicActuator(Reconciler[TopicRoster]):
     """Actuator port of the network of ``spec``. ``app`` is how a topic's app is run, without ``--replica``, ``--queue``
     and ``--topic``. ``roster``: of a predecessor, to go on from.
     """
@@ -46,9 +45,14 @@ class TopicActuator(Reconciler):
     ) -> None:
         assert isinstance(spec.system, NetworkSystem)
         supervisor = Supervisor(endpoints.require("supervisor"))
-        super().__init__(spec.run, supervisor, app, AppBoard(endpoints.require("redis"), spec.run))
+        super().__init__(
+            spec.run,
+            supervisor,
+            app,
+            AppBoard(endpoints.require("redis"), spec.run),
+            roster or TopicRoster(start_up_s=spec.system.start_up_s),
+        )
         self._spec, self._system = spec, spec.system
-        self._roster = roster or TopicRoster(start_up_s=spec.system.start_up_s)
         self._management = Management(endpoints.require("rabbitmq_management"))
         self._declared: set[str] = set()
 
@@ -73,16 +77,6 @@ class TopicActuator(Reconciler):
             self._roster.resize(targets, time.time_ns())
         self._wake.set()
         return Accepted(targets, clamped)
-
-    def events(self) -> Sequence[ReplicaEvent]:
-        """Everything that happened to replicas since the last call, in order."""
-        with self._lock:
-            return self._roster.happened()
-
-    def replicas(self) -> Mapping[str, Phase]:
-        """The replicas that exist, each with its phase."""
-        with self._lock:
-            return self._roster.phases()
 
     # --- what else the fleet asks ------------------------------------------------------------------------------------
 

@@ -40,11 +40,15 @@ class Parent:
         self._lines = self._caller.makefile("rb")
         self._number = 0
 
-    def tell(self, **command: object) -> Brood:
-        """A command and the state after it."""
+    def send(self, **command: object) -> None:
+        """A command."""
         self._number += 1
         order = msgspec.convert({"number": self._number, **command}, Command)
         self._caller.sendall(msgspec.json.encode(order) + b"\n")
+
+    def tell(self, **command: object) -> Brood:
+        """A command and the state after it."""
+        self.send(**command)
         while (brood := msgspec.json.decode(self._lines.readline(), type=Brood)).answers != self._number:
             pass
         return brood
@@ -146,3 +150,13 @@ def test_a_second_parent_at_the_same_socket_ends_by_itself(parent: Parent) -> No
     assert second.returncode == 2
     assert second.stderr.splitlines()[-1].endswith("a warm parent is there already")
     assert parent.tell().replicas == {}
+
+
+def test_a_replica_told_to_end_right_after_its_start_does_so_and_its_sibling_stays(parent: Parent) -> None:
+    parent.replica()
+    for number in range(2, 32):
+        name = f"probe-{number}"
+        parent.send(start=name)
+        parent.tell(end=name)  # read together with the start
+    wait(lambda: list(parent.tell().replicas) == ["probe-1"])
+    assert all(gone.reason == "" for gone in parent.tell().gone)
