@@ -21,15 +21,15 @@ class StreamSystem(msgspec.Struct, frozen=True, kw_only=True, tag="stream"):
     simulated worlds only: a live group and its monitor are as they are.
 
     ``start_up_s``: from requested to joined. ``cooperative``: pause the partitions that move instead of all of them.
-    ``batch``: events that a poll hands out of one partition before the next partition's turn; None: a replica takes the
-    events of all its partitions in order of arrival. ``staleness_s``: age of the committed offsets that the monitor
-    reads. ``staleness_sd_s``: standard deviation of what comes to that in each reading of each partition, drawn from
-    one side of a normal distribution (seeded): a lag is at times read too long, never too short.
+    ``batch``: events that polls hand out of one partition before the next one's turn (Kafka's ``max.poll.records``); 0:
+    a replica takes the events of all its partitions in order of arrival. ``staleness_s``: age of the committed offsets
+    that the monitor reads. ``staleness_sd_s``: standard deviation of what comes to that in each reading of each
+    partition, drawn from one side of a normal distribution (seeded): a lag is at times read too long, never too short.
     """
 
     start_up_s: NotNegative = 0.0
     cooperative: bool = False
-    batch: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    batch: Annotated[int, msgspec.Meta(ge=0)] = 500
     staleness_s: NotNegative = 0.0
     staleness_sd_s: NotNegative = 0.0
 

@@ -12,6 +12,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 NEVER = np.inf
+LAST_ID = np.iinfo(np.int64).max
 TOLERANCE_S = 1e-9
 """An interval that is this much too short is long enough: 1.025 - 1.005 is less than 0.02."""
 
@@ -85,79 +86,56 @@ def serve(
     least_s = commit_interval_s - TOLERANCE_S
     for lane in range(len(lane_replica)):
         replica = lane_replica[lane]
-        first, after_last = lane_first[lane], lane_first[lane + 1]
-        row = -1
+        partitions = lane_partition[lane_first[lane] : lane_first[lane + 1]]
+        count = len(partitions)
+        free, chunk, row = free_s[replica], in_chunk[replica], -1  # in registers: this loop is where the time goes
         while True:
-            row, partition, chosen = -1, -1, 0
-            now_s = max(free_s[replica], resume_s[replica])
-            if batch > 0:
-                row, partition = _next_in_turn(
-                    now_s, replica, lane_partition[first:after_last], batch, position, end, arrival_s, turn, in_turn
-                )
+            now_s = max(free, resume_s[replica])
+            over = in_turn[replica] >= batch or turn[replica] >= count
+            place = (turn[replica] + 1) % count if over else turn[replica]
+            row, partition, chosen, lowest, arrived = -1, -1, 0, LAST_ID, False
+            for _ in range(count):
+                p = partitions[place]
+                head = position[p]
+                if head < end[p]:
+                    arrived = batch > 0 and arrival_s[head] <= now_s
+                    if arrived or event_id[head] < lowest:
+                        row, partition, chosen, lowest = head, p, place, event_id[head]
+                        if arrived:
+                            break
+                place = place + 1 if place + 1 < count else 0
             if row < 0:
-                lowest = np.iinfo(np.int64).max
-                for place in range(first, after_last):
-                    head = position[lane_partition[place]]
-                    if head < end[lane_partition[place]] and event_id[head] < lowest:
-                        lowest, row, partition = event_id[head], head, lane_partition[place]
-                        chosen = place - first
-                if row < 0:
-                    break
+                break
+            if over or not arrived or chosen != turn[replica]:
                 turn[replica], in_turn[replica] = chosen, 0
             start_s = max(arrival_s[row], now_s)
             if start_s >= until_s:
                 break
             end_s = start_s + service_s[row]
             if commits_apart:
-                full = in_chunk[replica] == commit_every
-                if in_chunk[replica] > 0 and (full or arrival_s[row] > chunk_from_s[replica]):
-                    in_chunk[replica] = 0
-                    if arrival_s[row] > free_s[replica] or free_s[replica] - commit_s[replica] >= least_s:
-                        commit_s[replica] = free_s[replica]
-                        commit(free_s[replica], lane_partition[first:after_last], position, marked, committed_s)
-                if in_chunk[replica] == 0:
+                if chunk > 0 and (chunk == commit_every or arrival_s[row] > chunk_from_s[replica]):
+                    chunk = 0
+                    if arrival_s[row] > free or free - commit_s[replica] >= least_s:
+                        commit_s[replica] = free
+                        commit(free, partitions, position, marked, committed_s)
+                if chunk == 0:
                     chunk_from_s[replica] = start_s
-                in_chunk[replica] += 1
+                chunk += 1
                 received_s[row], committed_s[row] = chunk_from_s[replica], NEVER
             started_s[row], finished_s[row] = start_s, end_s
             worker[row] = replica
             position[partition] = row + 1
-            free_s[replica], last_row[replica] = end_s, row
+            free, last_row[replica] = end_s, row
             in_turn[replica] += 1
             if first_s[replica] < 0:
                 first_s[replica] = end_s
-        if in_chunk[replica] > 0 and free_s[replica] <= until_s:
-            over = in_chunk[replica] == commit_every or row < 0 or arrival_s[row] > chunk_from_s[replica]
-            idle = row < 0 or arrival_s[row] > free_s[replica]
-            if over and (idle or free_s[replica] - commit_s[replica] >= least_s):
-                commit_s[replica] = free_s[replica]
-                commit(free_s[replica], lane_partition[first:after_last], position, marked, committed_s)
-
-
-@njit(cache=True)
-def _next_in_turn(
-    now_s: float,
-    replica: int,
-    partitions: Ints,
-    batch: int,
-    position: Ints,
-    end: Ints,
-    arrival_s: Floats,
-    turn: Ints,
-    in_turn: Ints,
-) -> tuple[int, int]:
-    """(row, partition) of the event that a replica goes on with among those that have arrived; (-1, -1) for none."""
-    count = len(partitions)
-    for step in range(count + 1):
-        if step == 0 and (in_turn[replica] >= batch or turn[replica] >= count):
-            continue
-        place = (turn[replica] + step) % count
-        head = position[partitions[place]]
-        if head < end[partitions[place]] and arrival_s[head] <= now_s:
-            if step > 0:
-                turn[replica], in_turn[replica] = place, 0
-            return head, partitions[place]
-    return -1, -1
+        free_s[replica], in_chunk[replica] = free, chunk
+        if chunk > 0 and free <= until_s:
+            done = chunk == commit_every or row < 0 or arrival_s[row] > chunk_from_s[replica]
+            idle = row < 0 or arrival_s[row] > free
+            if done and (idle or free - commit_s[replica] >= least_s):
+                commit_s[replica] = free
+                commit(free, partitions, position, marked, committed_s)
 
 
 @njit(cache=True)

@@ -94,11 +94,11 @@ class StreamEngine:
         self._streams = [np.random.default_rng(each) for each in np.random.SeedSequence([spec.seed, 4]).spawn(3)]
         self._agenda = Agenda()
         self._blind_until_s = 0.0
-        self._names: list[str] = []
+        self._late_s = np.full(spec.partitions, system.staleness_s)
         self._more, self._sink = iter(more), sink
         self.events = PartitionedEvents(
             spec.partitions,
-            batch=system.batch or 0,
+            batch=system.batch,
             commit_every=spec.worker.commit_every,
             commit_interval_s=spec.worker.commit_interval_s,
         )
@@ -199,9 +199,10 @@ class StreamEngine:
 
     def _read(self) -> Reading:
         """Offsets as a monitor gets them now."""
-        late_s = np.full(self._spec.partitions, self._system.staleness_s)
+        late_s = self._late_s
         if self._system.staleness_sd_s:
-            late_s += np.abs(self._streams[READINGS].normal(0.0, self._system.staleness_sd_s, self._spec.partitions))
+            spread_s = self._streams[READINGS].normal(0.0, self._system.staleness_sd_s, self._spec.partitions)
+            late_s = late_s + np.abs(spread_s)
         ends, commits = self.events.offsets(self.now_s, self.now_s - late_s)
         return Reading(self.now_s, dict(enumerate(ends.tolist())), dict(enumerate(commits.tolist())), {})
 

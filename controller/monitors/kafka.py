@@ -142,21 +142,24 @@ class ArrivalRates:
 
     def __init__(self, interval_s: float) -> None:
         self._least_s = interval_s * (1 - JITTER)
-        self._readings: dict[int, deque[tuple[float, int]]] = {}
+        self._young: deque[tuple[float, Mapping[int, int]]] = deque()
+        self._since_s: dict[int, float] = {}
+        self._before: dict[int, int] = {}
+        """By partition: the youngest reading that is an interval old, and when it was."""
 
     def add(self, at_s: float, end: Mapping[int, int]) -> dict[int, float]:
         """Take in a reading; returns events/s of the partitions that have two."""
-        rates: dict[int, float] = {}
-        for partition, offset in end.items():
-            earlier = self._readings.setdefault(partition, deque())
-            # Keep only the youngest reading that is old enough, and those younger than it.
-            while len(earlier) > 1 and at_s - earlier[1][0] >= self._least_s:
-                earlier.popleft()
-            if earlier and at_s - earlier[0][0] >= self._least_s:
-                since_s, before = earlier[0]
-                rates[partition] = max(0, offset - before) / (at_s - since_s)
-            earlier.append((at_s, offset))
-        return rates
+        since_s, before = self._since_s, self._before
+        while self._young and at_s - self._young[0][0] >= self._least_s:
+            read_s, offsets = self._young.popleft()
+            since_s.update(dict.fromkeys(offsets, read_s))
+            before.update(offsets)
+        self._young.append((at_s, end))
+        return {
+            partition: max(0, offset - before[partition]) / (at_s - since_s[partition])
+            for partition, offset in end.items()
+            if partition in before
+        }
 
 
 class KafkaMonitor:
@@ -195,16 +198,11 @@ class KafkaMonitor:
         reading = self._blindness() if self._blind() else self._reader.read()
         rates = self._rates.add(reading.at_s, reading.end)
         unknown = dict(reading.unknown)
-        for partition in self._partitions:
-            if partition in reading.end and partition not in rates:
-                unknown[f"partitions.{partition}.arrival_rate_per_s"] = "needs two readings a second apart"
+        for partition in sorted(reading.end.keys() - rates.keys()):
+            unknown[f"partitions.{partition}.arrival_rate_per_s"] = "needs two readings a second apart"
+        end, committed, rate = reading.end.get, reading.committed.get, rates.get
         partitions = tuple(
-            PartitionObservation(
-                partition=partition,
-                end_offset=reading.end.get(partition),
-                committed_offset=reading.committed.get(partition),
-                arrival_rate_per_s=rates.get(partition),
-            )
+            PartitionObservation(partition, end(partition), committed(partition), rate(partition))
             for partition in self._partitions
         )
         plan, rebalanced_ns = self._plans.current, self._plans.last_rebalance_ns

@@ -202,9 +202,11 @@ def _check_hold_time(observation: StreamObservation, hold_s: float, interval_s: 
 
 
 def _current(observation: StreamObservation, partitions: tuple[int, ...]) -> tuple[Groups, str]:
-    positions = {partition: position for position, partition in enumerate(partitions)}
     planned = [partition for group in observation.plan for partition in group]
-    if len(planned) == len(partitions) and positions.keys() == set(planned):
+    if sorted(planned) == sorted(partitions):
+        if partitions == tuple(range(len(partitions))):
+            return observation.plan, "plan"
+        positions = {partition: position for position, partition in enumerate(partitions)}
         return tuple(tuple(positions[p] for p in group) for group in observation.plan), "plan"
     why = "range: the plan is of other partitions" if planned else "range: no plan yet"
     return range_groups(range(len(partitions)), observation.replicas.current), why

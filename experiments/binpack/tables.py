@@ -50,9 +50,6 @@ SESSION_OF_HEARTBEAT_S: Final = {0.5: 3.0, 3.0: 10.0}
 INSTANT: Final = StreamModel(rebalance_s=0.05, stop_s=0.0, leaving_rebalances=False)
 """The burst model of the specification (4.10b): replicas come and go at once, one stop of all for t_r = 50 ms."""
 
-POLLED: Final = 500
-"""Events of one partition that a Kafka consumer is handed before the next partition's turn (max.poll.records)."""
-
 PRINTED_REBALANCES: Final[Mapping[tuple[str, float], tuple[float, float]]] = {
     ("binpack", 0.5): (0.901, 33.85),
     ("binpack", 2.0): (0.854, 34.16),
@@ -82,7 +79,8 @@ class Case:
 
     ``rebalance_time_s``: a stop of all for t_r after each rebalance, which Algorithm 2 reckons with. ``heartbeat_s``:
     replicas learn of a rebalance with their heartbeat; None: at once. ``jitter_per_s`` is the taxi workload's.
-    ``turns``: a replica serves its partitions in turns, as Kafka's consumer hands them out, not in order of arrival.
+    ``by_arrival``: a replica serves its events in order of arrival, not its partitions in turns as Kafka's consumer
+    hands them out.
     ``instant``: the burst model instead of the sim world's group.
     """
 
@@ -92,7 +90,7 @@ class Case:
     rebalance_time_s: float | None = None
     heartbeat_s: float | None = None
     jitter_per_s: float = 0.0
-    turns: bool = False
+    by_arrival: bool = False
     instant: bool = False
 
     @property
@@ -108,7 +106,7 @@ class Case:
             (f"t_r {self.rebalance_time_s} s", self.rebalance_time_s is not None),
             (f"heartbeat {self.heartbeat_s} s", self.heartbeat_s is not None),
             (f"jitter {self.jitter_per_s:g}/s", self.jitter_per_s > 0),
-            ("partitions in turns", self.turns),
+            ("in order of arrival", self.by_arrival),
             ("instant replicas", self.instant),
         )
         return ", ".join((self.scaler, *(text for text, changed in changes if changed)))
@@ -162,7 +160,7 @@ def options_of(case: Case, seed: int) -> Options:
         }
     if case.instant:
         worker["commit_interval_s"] = "0"
-    system = {"batch": str(POLLED)} if case.turns else {}
+    system = {"batch": "0"} if case.by_arrival else {}
     return Options(world="sim", seed=seed, tick_phase_s=case.phase_s, worker=worker, system=system, settings=settings)
 
 
@@ -428,9 +426,9 @@ def heartbeat_section() -> Section:
     Tables 2 and 3 of the paper were measured with heartbeats of 3 s.
     """
     cases = [
-        Case(experiment=experiment, scaler=scaler, heartbeat_s=heartbeat_s, turns=turns)
+        Case(experiment=experiment, scaler=scaler, heartbeat_s=heartbeat_s, by_arrival=by_arrival)
         for experiment in (WORKLOAD_1, NYC)
-        for scaler, turns in (("binpack-tail", False), ("binpack-tail", True), ("linear", False))
+        for scaler, by_arrival in (("binpack-tail", False), ("binpack-tail", True), ("linear", False))
         for heartbeat_s in (None, *SESSION_OF_HEARTBEAT_S)
     ]
 
@@ -440,7 +438,7 @@ def heartbeat_section() -> Section:
             share, longest = PRINTED_HEARTBEATS.get((case.experiment, case.scaler, case.heartbeat_s), (None, "–"))
             yield (
                 case.experiment,
-                case.scaler + (", partitions in turns" if case.turns else ""),
+                case.scaler + (", in order of arrival" if case.by_arrival else ""),
                 "at once" if case.heartbeat_s is None else f"by heartbeat, {case.heartbeat_s:g} s",
                 "–" if share is None else f"{100 * share:.4g} %",
                 shares_text(some),
@@ -483,14 +481,14 @@ SECTIONS: Final[Mapping[str, Section]] = {
         "Table 2, workload 1",
         [
             *(Case(experiment=WORKLOAD_1, scaler=scaler) for scaler in POLICIES),
-            Case(experiment=WORKLOAD_1, scaler="binpack-tail", turns=True),
+            Case(experiment=WORKLOAD_1, scaler="binpack-tail", by_arrival=True),
         ],
     ),
     "table3": comparison(
         "Table 3, NYC taxi",
         [
             *(Case(experiment=NYC, scaler=scaler) for scaler in POLICIES),
-            Case(experiment=NYC, scaler="binpack-tail", turns=True),
+            Case(experiment=NYC, scaler="binpack-tail", by_arrival=True),
             *(
                 Case(experiment=NYC, scaler=scaler, jitter_per_s=JITTER_PER_S)
                 for scaler in ("binpack-tail", "linear", "optimal")
@@ -500,9 +498,9 @@ SECTIONS: Final[Mapping[str, Section]] = {
     "skew": comparison(
         "Half of the rate on two of 9 partitions",
         [
-            Case(experiment=f"{experiment}-skewed", scaler=scaler, turns=turns)
+            Case(experiment=f"{experiment}-skewed", scaler=scaler, by_arrival=by_arrival)
             for experiment in (WORKLOAD_1, NYC)
-            for scaler, turns in (
+            for scaler, by_arrival in (
                 ("binpack-tail", False),
                 ("binpack-tail", True),
                 ("binpack", False),

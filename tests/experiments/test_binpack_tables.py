@@ -119,23 +119,20 @@ def test_linear_and_optimal_cost_what_their_formulas_cost(experiment: str, scale
 
 @pytest.mark.parametrize(
     ("experiment", "band"),
-    [(WORKLOAD_1, 0.10), (NYC, 0.10), (f"{WORKLOAD_1}-skewed", 0.15)],
+    [(WORKLOAD_1, 0.10), (NYC, 0.10), (f"{WORKLOAD_1}-skewed", 0.15), (f"{NYC}-skewed", 0.15)],
 )
 def test_algorithm_2_costs_what_was_published_within_the_band(experiment: str, band: float) -> None:
-    run = outcome(experiment, "binpack-tail")
-    assert run.replica_minutes == pytest.approx(printed_cost(experiment, "binpack-tail"), rel=band)
+    case = Case(experiment=experiment, scaler="binpack-tail")
+    mean = np.mean([outcome_of(case, seed).replica_minutes for seed in (1, 2, 3)])
+    assert mean == pytest.approx(printed_cost(experiment, "binpack-tail"), rel=band)
 
 
-def test_on_the_skewed_taxi_curve_algorithm_2_can_be_cheaper_than_the_band_allows() -> None:
-    run = outcome_of(Case(experiment=f"{NYC}-skewed", scaler="binpack-tail"), seed=2)
-    assert 0.80 < run.replica_minutes / printed_cost(f"{NYC}-skewed", "binpack-tail") < 0.85
-
-
-def test_partitions_in_turns_look_longer_and_cost_more() -> None:
-    by_arrival = outcome(WORKLOAD_1, "binpack-tail")
-    in_turns = outcome_of(Case(experiment=WORKLOAD_1, scaler="binpack-tail", turns=True), seed=1)
-    assert in_turns.replica_minutes > by_arrival.replica_minutes
-    assert in_turns.slo_share > by_arrival.slo_share
+def test_in_order_of_arrival_less_is_seen_to_wait_and_algorithm_2_is_cheaper() -> None:
+    for experiment in (WORKLOAD_1, f"{NYC}-skewed"):
+        in_turns = outcome_of(Case(experiment=experiment, scaler="binpack-tail"), seed=2)
+        by_arrival = outcome_of(Case(experiment=experiment, scaler="binpack-tail", by_arrival=True), seed=2)
+        assert by_arrival.replica_minutes < in_turns.replica_minutes
+    assert 0.80 < by_arrival.replica_minutes / printed_cost(f"{NYC}-skewed", "binpack-tail") < 0.85
 
 
 def order(experiment: str, scalers: Sequence[str]) -> None:

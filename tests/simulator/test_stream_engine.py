@@ -247,9 +247,9 @@ def test_commits_are_an_interval_apart_while_events_keep_coming_and_at_once_when
 
 @pytest.mark.parametrize(
     ("batch", "order"),
-    [(None, [0, 1] * 5), (1, [0, 1] * 5), (3, [0] * 3 + [1] * 3 + [0] * 2 + [1] * 2), (10, [0] * 5 + [1] * 5)],
+    [(0, [0, 1] * 5), (1, [0, 1] * 5), (3, [0] * 3 + [1] * 3 + [0] * 2 + [1] * 2), (10, [0] * 5 + [1] * 5)],
 )
-def test_a_replica_takes_its_partitions_in_turns_of_a_batch(batch: int | None, order: list[int]) -> None:
+def test_a_replica_takes_its_partitions_in_turns_of_a_batch(batch: int, order: list[int]) -> None:
     burst = Schedule(np.full(10, 1_000_000_000), np.tile(np.arange(2, dtype=np.int16), 5), duration_s=5)
     engine = make_engine(spec_of(seconds=5, partitions=2, system=StreamSystem(batch=batch)), burst)
     engine.advance(5.0)
@@ -327,7 +327,9 @@ def test_without_direction_members_learn_of_a_plan_with_their_next_heartbeat(hea
     stalls = []
     for seed in range(40):
         worker = WorkerSpec(service_time_s=0.001, directed_rebalance=False, heartbeat_s=heartbeat_s)
-        spec = spec_of(seconds=10, initial_replicas=4, max_replicas=4, worker=worker, seed=seed)
+        spec = spec_of(
+            seconds=10, initial_replicas=4, max_replicas=4, worker=worker, system=StreamSystem(batch=0), seed=seed
+        )
         engine = make_engine(spec, uniform(500, 10), AT_ONCE)
         engine.advance(5.0)
         before = observe(engine).assigned
@@ -433,9 +435,12 @@ def burst_of(events: int) -> Schedule:
 
 @pytest.mark.parametrize("replicas", [1, 3])
 def test_an_event_that_comes_into_a_freeze_waits_as_the_formula_says(replicas: int) -> None:
-    """Intended u seconds into a freeze of 10 s, it waits 10 − u (1 − λ / (n μ)), at most one service time more."""
+    """Intended u seconds into a freeze of 10 s, it waits 10 − u (1 − λ / (n μ)), at most one service time more, where
+    events are served in order of arrival.
+    """
     rate_per_s, mu, frozen_s = 120.0, 200.0, 10.0
-    spec = spec_of(seconds=40, partitions=6, initial_replicas=replicas, worker=WorkerSpec(service_time_s=1 / mu))
+    by_arrival, worker = StreamSystem(batch=0), WorkerSpec(service_time_s=1 / mu)
+    spec = spec_of(seconds=40, partitions=6, initial_replicas=replicas, worker=worker, system=by_arrival)
     engine = make_engine(spec, uniform(rate_per_s, 40, partitions=6), AT_ONCE)
     engine.advance(10.0)
     engine.inject(Fault("freeze-workers", 10.0, frozen_s))

@@ -229,14 +229,14 @@ def test_what_a_monitor_reads_and_the_turns_of_partitions_can_be_set(tmp_path: P
     experiment = find_experiment("binpack-workload-1")
     given = {"batch": "50", "staleness_s": "0.5", "staleness_sd_s": "0.1"}
     options = Options(world="sim", from_s=420, seconds=20, speed=2.0, system=given)
-    directory, stale = play(tmp_path, "linear", options, experiment)
+    directory, stale = play(tmp_path, "binpack-tail", options, experiment)
     assert directory.spec().system == StreamSystem(batch=50, staleness_s=0.25, staleness_sd_s=0.05)
-    _, fresh = play(tmp_path, "linear", Options(world="sim", from_s=420, seconds=20, speed=2.0), experiment)
+    _, fresh = play(tmp_path, "binpack-tail", Options(world="sim", from_s=420, seconds=20, speed=2.0), experiment)
     assert stale.conservation == fresh.conservation
     assert stale.latency != fresh.latency
 
 
-@pytest.mark.parametrize(("name", "value"), [("batch", "0"), ("batch", "2.5"), ("staleness_s", "-1")])
+@pytest.mark.parametrize(("name", "value"), [("batch", "-1"), ("batch", "2.5"), ("staleness_s", "-1")])
 def test_an_impossible_setting_of_a_system_is_one_line(name: str, value: str) -> None:
     options = Options(world="sim", system={name: value})
     with pytest.raises(PenstockError, match=rf"^--set system\.{name}={value}: Expected"):
