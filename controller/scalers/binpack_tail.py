@@ -63,6 +63,8 @@ def do_scale(
     packed = pack(total, up, most=most)
     assert packed is not None
     why |= {"LL_total_up": packed.bins, "LL_total_up_groups": list(packed.groups)}
+    if packed.violates:
+        why |= {"capped": f"{most} replicas are not enough"}
     if packed.bins > replicas:
         return Scaling("UP", packed.bins, packed.groups, why)
     return Scaling("REASS", replicas, packed.groups, why)
