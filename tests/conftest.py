@@ -23,6 +23,8 @@ settings.load_profile("penstock")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A suite that a shell runs in its background ignores Ctrl-C, and so would all that it starts and interrupts.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+# A suite that is given up, by `timeout` or a CI's limit, stops its services as one that is interrupted does.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
