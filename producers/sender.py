@@ -7,6 +7,7 @@ delay against the schedule, which never moves: that is what makes latencies meas
 import gc
 import sys
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -102,9 +103,9 @@ class Sender:
         self._producer: Any = producer  # a Client; Kafka's can list topics besides
         self._intended_ns = self.log.intended_ns.data
         self._partition = schedule.partition.data
-        self._acked_ns, self._offset = self.log.acked_ns, self.log.offset
+        report = _recorder(self.log)
         self._records: Iterator[tuple[SignedRecord, Report]] = (
-            (record, partial(self._reported, event_id))
+            (record, partial(report, event_id))
             for event_id, record in enumerate(signed_records(spec, schedule, signing_key))
         )
         self._ahead: deque[tuple[SignedRecord, Report]] = deque()
@@ -135,7 +136,8 @@ class Sender:
         """Send everything at its time, then wait until every event sent has its delivery report."""
         with _undisturbed():
             while self.log.reached < len(self.log) and not self.stopped:
-                self._send_due()
+                if not self._send_lot():
+                    self._send_due()
                 self._producer.poll(0)
                 self._use_spare_time()
         self._collect_reports()
@@ -143,6 +145,31 @@ class Sender:
     def stop(self) -> None:
         """Send nothing more. May be called from a signal handler."""
         self.stopped = True
+
+    def _send_lot(self) -> bool:
+        """Send as many events as delivery reports are served after, if that many are due and encoded; whether they
+        were. They share one look at the clock, which is what a burst costs least with: the last of a lot is on its way
+        some 30 µs after the time that it tells.
+        """
+        log, ahead, produce, topic = self.log, self._ahead, self._producer.produce, self._topic
+        first, end = log.reached, log.reached + REPORTS_EVERY
+        sending_ns = time.time_ns()
+        if len(ahead) < REPORTS_EVERY or end > len(log) or self._intended_ns[end - 1] > sending_ns:
+            return False
+        sent = b"%d" % sending_ns
+        reached = first
+        try:
+            for partition in self._partition[first:end]:
+                record, reported = ahead.popleft()
+                key, head, tail = record
+                produce(topic, head + sent + tail, key, partition, reported)
+                reached += 1
+        except (BufferError, KafkaException):
+            self._send(reached, record, reported)
+        log.sent_ns[first:reached] = array("q", (sending_ns,)) * (reached - first)
+        refused = reached < end and not self.stopped
+        log.reached = reached + 1 if refused else reached
+        return True
 
     def _send_due(self) -> None:
         """Send every event whose time has come, up to the number after which delivery reports want to be served."""
@@ -187,16 +214,6 @@ class Sender:
                 self.log.sent_ns[event_id] = sent_ns
                 return
 
-    def _reported(self, event_id: int, error: KafkaError | None, message: Message) -> None:
-        """Delivery report of one event."""
-        if error is not None:
-            self.log.errors[event_id] = error.str()
-            return
-        self._acked_ns[event_id] = time.time_ns()
-        offset = message.offset()
-        if offset is not None:
-            self._offset[event_id] = offset
-
     def _use_spare_time(self) -> None:
         """Until the next event is due: encode ahead, serve delivery reports, sleep the rest in one piece."""
         while self.log.reached < len(self.log) and not self.stopped:
@@ -230,6 +247,22 @@ class Sender:
                     self._producer.purge()
                     self._producer.flush(1.0)
                     return
+
+
+def _recorder(log: DeliveryLog) -> Callable[[int, KafkaError | None, Message], None]:
+    """What writes the delivery report of an event into the log, by its id."""
+    acked_ns, offsets, now_ns = log.acked_ns, log.offset, time.time_ns
+
+    def reported(event_id: int, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            log.errors[event_id] = error.str()
+            return
+        acked_ns[event_id] = now_ns()
+        offset = message.offset()
+        if offset is not None:
+            offsets[event_id] = offset
+
+    return reported
 
 
 @contextmanager
