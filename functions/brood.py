@@ -4,12 +4,16 @@ The gateway sends ``Command``; the parent sends a ``Brood`` after every command 
 What is told is how things are, not what changed: a gateway that was started anew needs the last line only.
 """
 
+import socket
 from collections.abc import Mapping
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 import msgspec
 
 HatchlingPhase = Literal["cold", "ready", "broken", "ending"]
+
+LOOK_S: Final = 5.0
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,3 +61,18 @@ class Brood(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0
     busy_s: float = 0.0
     violations: int = 0
+
+
+def look(parent: Path) -> Brood:
+    """What the warm parent at this socket has now, for those who are not its gateway. Raises OSError if it is away."""
+    command = Command(number=1)
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(LOOK_S)
+        caller.connect(str(parent))
+        caller.sendall(msgspec.json.encode(command) + b"\n")
+        with caller.makefile("rb") as lines:
+            for line in lines:
+                brood = msgspec.json.decode(line, type=Brood)
+                if brood.answers == command.number:
+                    return brood
+    raise ConnectionError(f"{parent}: the warm parent has gone")

@@ -17,9 +17,10 @@ from penstock.errors import PenstockError
 
 READ_BYTES: Final = 1 << 18
 CONNECT_TIMEOUT_S: Final = 2.0
-CROSSED_S: Final = 0.02
-"""A kept connection that is closed without an answer this soon was closed before the call came. Later, it was the call
-that was lost: HAProxy closes so, without a word, when a replica dies to which it has kept a connection.
+REPEATED: Final = "GET"
+"""The method that is sent again by itself when a kept connection closes without an answer: the server may have closed
+it while it was idle (RFC 9110, 9.2.2). HAProxy closes so, without a word, also when a replica dies that had the call in
+hand: what else is lost is told to the caller, who counts it.
 """
 
 LOST: Final = (OSError, EOFError, h11.RemoteProtocolError)
@@ -67,7 +68,7 @@ class HttpPool:
         authorised: bool = False,
     ) -> Reply:
         """One call. Raises NotConnectedError if nothing was sent, one of ``LOST`` if the connection broke,
-        TimeoutError after ``timeout_s``.
+        TimeoutError after ``timeout_s``. Sent once, unless it is a GET.
         """
         fields = {
             "Host": self._authority,
@@ -76,9 +77,7 @@ class HttpPool:
             **(headers or {}),
         }
         request = h11.Request(method=method, target=self._prefix + path, headers=list(fields.items()))
-        loop = asyncio.get_running_loop()
         while True:
-            began_s = loop.time()
             connection = self._idle.pop() if self._idle else None
             kept = connection is not None
             if connection is None:
@@ -91,8 +90,7 @@ class HttpPool:
                     reply = await connection.exchange(request, body)
             except LOST:
                 connection.close()
-                if kept and not connection.answered and loop.time() - began_s < CROSSED_S:
-                    # The server closed it while it was idle, and our call crossed that on its way.
+                if kept and not connection.answered and method == REPEATED:
                     continue
                 raise
             except BaseException:

@@ -17,6 +17,7 @@ from functions.gateway.events import EventLog
 from functions.gateway.fleet import Fleet, Surroundings
 from functions.gateway.haproxy import DataPlaneAwayError, HAProxy, Slot, slot_names
 from functions.gateway.meters import Meters, RequestLog
+from functions.gateway.parents import PARENTS
 from functions.gateway.roster import FunctionRecord, GatewayRecord, free_slot
 from functions.loading import HANDLERS, handler_folder
 from functions.replica import ReplicaSettings
@@ -67,7 +68,7 @@ class ControlPlane:
         self, state: Path, port: int, *, handlers: tuple[Path, ...] = (HANDLERS,), environment: Mapping[str, str]
     ) -> None:
         self.state = state.absolute()
-        longest = self.state / "parents" / "99.9999"
+        longest = self.state / PARENTS / "99.9999"
         if (excess := len(os.fsencode(longest)) - SOCKET_PATH_BYTES) > 0:
             raise PenstockError(
                 f"state folder {self.state}: {excess} bytes too long for Unix sockets; take a shorter one"
@@ -94,7 +95,7 @@ class ControlPlane:
 
     async def start(self) -> None:
         """Go on with what a predecessor left, or begin. Raises PenstockError if HAProxy does not start."""
-        for folder in (self.state, self.state / "parents", self.state / "logs"):
+        for folder in (self.state, self.state / PARENTS, self.state / "logs"):
             folder.mkdir(parents=True, exist_ok=True)
         self.state.chmod(0o700)
         record = self._read()

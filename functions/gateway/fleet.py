@@ -15,7 +15,7 @@ from typing import Final
 from functions.brood import Brood, Hatchling
 from functions.gateway.events import EventLog
 from functions.gateway.haproxy import SLOT_PREFIX, HAProxy
-from functions.gateway.parents import ParentAwayError, WarmParent
+from functions.gateway.parents import PARENTS, ParentAwayError, WarmParent
 from functions.gateway.roster import SERVING, STARTING, FunctionRecord, ReplicaRecord
 from penstock.contracts import Phase
 from penstock.errors import PenstockError
@@ -315,7 +315,7 @@ class Fleet:
 
     def _parent(self, generation: int) -> WarmParent:
         # A function's name would make the path too long for a socket.
-        path = self._with.state / "parents" / f"{self.record.slot.removeprefix(SLOT_PREFIX)}.{generation}"
+        path = self._with.state / PARENTS / f"{self.record.slot.removeprefix(SLOT_PREFIX)}.{generation}"
         return WarmParent(self.record.name, path, self.wake)
 
 

@@ -20,6 +20,8 @@ from penstock.errors import PenstockError
 
 log = logging.getLogger("parents")
 
+PARENTS: Final = "parents"
+"""Within the gateway's: the socket of each."""
 WARM_UP_S: Final = 120.0
 ANSWER_S: Final = 10.0
 LONGEST_LINE: Final = 1 << 22

@@ -2,10 +2,12 @@
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
 from functions.gateway.haproxy import find_haproxy
+from functions.gateway.parents import PARENTS
 from infra.local.service import service_folder, service_program
 from infra.local.state import MARKER, StateFolder, write_private
 from penstock.supervision import Program, base_environment
@@ -61,3 +63,8 @@ class Gateway:
             return httpx.get(f"http://127.0.0.1:{self._port}/healthz", timeout=2.0, trust_env=False).is_success
         except httpx.HTTPError:
             return False
+
+
+def warm_parents(state: StateFolder) -> list[Path]:
+    """Sockets of the functions' warm parents, of the gateway in that folder."""
+    return sorted((service_folder(state, Gateway.name) / PARENTS).glob("*"))

@@ -22,9 +22,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
-import msgspec
 
-from functions.brood import Brood, Command
+from functions.brood import look
+from functions.gateway.parents import PARENTS
 from infra.local.ports import free_port
 
 FUNCTION = "sha256"
@@ -189,12 +189,8 @@ def wait(condition: Callable[[], bool]) -> None:
 
 def replica_ports(state: Path) -> list[int]:
     """Of the function's replicas, as their warm parent tells."""
-    (path,) = (state / "parents").iterdir()
-    with socket.socket(socket.AF_UNIX) as parent:
-        parent.connect(str(path))
-        parent.sendall(msgspec.json.encode(Command(1)) + b"\n")
-        brood = msgspec.json.decode(parent.makefile("rb").readline(), type=Brood)
-    return [replica.port for replica in brood.replicas.values()]
+    (parent,) = (state / PARENTS).iterdir()
+    return [replica.port for replica in look(parent).replicas.values()]
 
 
 def main() -> None:

@@ -7,9 +7,11 @@ rejected at a full queue is counted apart.
 
 import dataclasses
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
-from controller.journal import read_ticks
+from controller.journal import read_replica_events, read_ticks
 from experiments.amesos.experiments import EXPERIMENTS as AMESOS
 from experiments.elastic_faas.experiments import EXPERIMENTS as ELASTIC_FAAS
 from experiments.experiment import Experiment, Options, parse_faults
@@ -17,6 +19,8 @@ from experiments.multiqueue.experiments import EXPERIMENTS as MULTIQUEUE
 from experiments.pubsub.experiments import EXPERIMENTS as PUBSUB
 from infra.local.services import LocalServices
 from penstock.amqp import Management
+from penstock.rundir import read_lines
+from penstock.runspec import FaultRecord
 from tests.experiments.conftest import Play
 
 BY_NAME = {each.name: each for each in (*MULTIQUEUE, *ELASTIC_FAAS, *PUBSUB, *AMESOS)}
@@ -76,3 +80,23 @@ def test_a_pipeline_of_functions_finishes_every_request_once(play: Play, fault: 
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events
     assert any(tick.observation.completed for tick in read_ticks(directory))
+
+
+@pytest.mark.live
+def test_the_request_of_a_killed_function_is_called_for_again_once_and_both_are_on_record(play: Play) -> None:
+    experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
+    options = Options(seconds=15, analytics=False, faults=parse_faults(["kill-worker@6"]))
+    directory, summary = play(experiment, "amesos", options)
+    (fault,) = read_lines(directory.faults_file, FaultRecord)
+    killed, _, how = fault.detail.partition(", ")
+    assert how == "with a request in hand"
+    gone = [event for event in read_replica_events(directory) if event.reason == "killed by SIGKILL"]
+    assert [(event.replica, event.phase) for event in gone] == [(killed, "gone")]
+    results = pq.read_table(directory.results_folder)
+    again = results.filter(pc.greater(results["attempt"], 1)).to_pylist()
+    assert [(row["stage"], row["attempt"], row["outcome"]) for row in again] == [(gone[0].fleet, 2, "completed")]
+    assert again[0]["worker"] not in (killed, "")
+    assert results.num_rows == 4 * summary.scheduled_events, "each function answered for each request, once"
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events
+    assert summary.conservation.redelivered == 0

@@ -15,7 +15,8 @@ import msgspec
 import psutil
 import pytest
 
-from functions.brood import Brood, Command
+from functions.brood import Brood, Command, look
+from infra.local.runs.function import kill_busy
 from tests.functions.gateway_process import PATIENCE_S, TEST_HANDLERS
 
 pytestmark = pytest.mark.live
@@ -120,7 +121,14 @@ def test_whoever_ends_it_a_replica_finishes_the_request_in_hand(parent: Parent, 
         assert psutil.pid_exists(pid)
         (tmp_path / "go").touch()
         assert in_hand.result().status_code == 200
-    wait(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    wait(lambda: _has_ended(pid))
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _refuses(url: str) -> bool:
@@ -139,6 +147,23 @@ def test_why_a_replica_went_is_told(parent: Parent) -> None:
     parent.tell(end="probe-1")
     wait(lambda: parent.tell().replicas == {})
     assert parent.tell().gone[-1].reason == ""
+
+
+def test_only_a_replica_with_a_request_in_hand_is_killed_in_mid_request(parent: Parent, tmp_path: Path) -> None:
+    door = parent.folder / "s"
+    url, pid = parent.replica()
+    assert look(door).replicas == parent.tell().replicas
+    assert not kill_busy(door, "probe-1", pid)
+    assert call(url).status_code == 200, "it was held still for a moment only"
+    with ThreadPoolExecutor(1) as pool:
+        in_hand = pool.submit(call, url, f"until:{tmp_path / 'never'}")
+        wait(lambda: look(door).replicas["probe-1"].busy)
+        assert kill_busy(door, "probe-1", pid)
+        with pytest.raises(httpx.TransportError):
+            in_hand.result()
+    wait(lambda: look(door).replicas == {})
+    assert [(gone.replica, gone.reason) for gone in look(door).gone] == [("probe-1", "killed by SIGKILL")]
+    assert not kill_busy(door, "probe-1", pid), "it is gone"
 
 
 def test_a_second_parent_at_the_same_socket_ends_by_itself(parent: Parent) -> None:
