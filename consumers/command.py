@@ -1,36 +1,31 @@
-"""Sub-commands of ``penstock`` that this room brings: ``calibrate``."""
+"""Sub-commands of ``penstock`` that this room brings: ``calibrate worker``."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.command import calibrate
 from penstock.errors import PenstockError
 from penstock.runspec import ServiceLaw, WorkerSpec
 
 if TYPE_CHECKING:
     from consumers.calibration import Calibration
 
-TARGETS = ("worker",)
-
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(epilog="Example: penstock calibrate worker --service-time-s 0.005 --seconds 10")(calibrate)
+    """Add the command, to `penstock calibrate`."""
+    del app
+    calibrate.command("worker", epilog="Example: penstock calibrate worker --service-time-s 0.005 --seconds 10")(worker)
 
 
-def calibrate(
-    target: Annotated[str, typer.Argument(help="What to measure: worker.")],
+def worker(
     service_time_s: Annotated[float, typer.Option(help="Service-time floor in seconds; 0: real work only.")] = 0.005,
     service_law: Annotated[ServiceLaw, typer.Option(help="How service times are spread.")] = "deterministic",
     commit_every: Annotated[int, typer.Option(help="Events per ledger, result and commit round trip.")] = 1,
     seconds: Annotated[float, typer.Option(help="Seconds that count, after 2 s of warming up.")] = 10.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure μ, the events per second that one replica can do, on the local services (`penstock up`)."""
-    if target not in TARGETS:
-        from penstock.registry import unknown
-
-        raise unknown("target", target, TARGETS, f"it can be {', '.join(TARGETS)}")
+    """Measure μ, the events per second that one replica can do."""
     for name, value, lowest in (
         ("--service-time-s", service_time_s, 0.0),
         ("--commit-every", commit_every, 1),
@@ -43,16 +38,16 @@ def calibrate(
     from consumers.calibration import calibrate_worker
     from penstock.settings import Endpoints
 
-    worker = WorkerSpec(service_time_s=service_time_s, service_law=service_law, commit_every=commit_every)
+    spec = WorkerSpec(service_time_s=service_time_s, service_law=service_law, commit_every=commit_every)
     console = Console(stderr=True, highlight=False)
     with console.status("looking for the services") as status:
-        found = calibrate_worker(Endpoints(), worker, seconds=seconds, tell=status.update)
+        found = calibrate_worker(Endpoints(), spec, seconds=seconds, tell=status.update)
     if json:
         import msgspec
 
         typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
     else:
-        _print(found, worker)
+        _print(found, spec)
 
 
 def _print(found: "Calibration", worker: WorkerSpec) -> None:

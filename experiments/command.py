@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from experiments.calibration_command import register_calibration
 from experiments.replay.command import register_replay
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def register(app: typer.Typer) -> None:
     )(compare)
     app.command("report", epilog="Example: penstock report runs/20260102T030405Z-binpack-workload-1-compare")(report)
     register_replay(app)
+    register_calibration()
 
 
 def list_experiments() -> None:

@@ -22,6 +22,10 @@ app = typer.Typer(
     epilog="Example: penstock compare binpack-workload-1 --scalers binpack-tail,linear --from 420 --seconds 110",
 )
 
+calibrate = typer.Typer(no_args_is_help=True, help="Measure what one replica can do on the local services.")
+"""``penstock calibrate``: every room adds what it can measure."""
+app.add_typer(calibrate, name="calibrate")
+
 
 def _version(wanted: bool) -> None:
     if wanted:

@@ -103,13 +103,23 @@ def make_parameters(name: str, kind: type[Any], given: Mapping[str, Any]) -> Any
     """``kind`` (a frozen dataclass) from values that may be text. A ``ValueError`` of its ``__post_init__`` is told."""
     known = [field.name for field in dataclasses.fields(kind)]
     for key in given:
-        if key not in known:
+        if key.partition(".")[0] not in known:
             raise unknown("parameter", f"{name}.{key}", [f"{name}.{k}" for k in known], f"it has {', '.join(known)}")
     try:
-        return msgspec.convert(dict(given), type=kind, strict=False)
+        return msgspec.convert(_with_entries(given), type=kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         values = ", ".join(f"{name}.{key}={value}" for key, value in given.items())
         raise PenstockError(f"{values}: {error}") from None
+
+
+def _with_entries(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``target_by_fleet.pdf`` is the entry ``pdf`` of the parameter ``target_by_fleet``, beside those that it has."""
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        parameter, dot, entry = key.partition(".")
+        there = values.get(parameter)
+        values[parameter] = {**(there if isinstance(there, Mapping) else {}), entry: value} if dot else value
+    return values
 
 
 def parse_scaler(text: str, settings: Mapping[str, Mapping[str, str]] | None = None) -> ScalerSpec:
@@ -126,11 +136,13 @@ def parse_scaler(text: str, settings: Mapping[str, Mapping[str, str]] | None = N
 
 
 def parse_settings(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
-    """``["binpack.f_up=0.8"]`` → ``{"binpack": {"f_up": "0.8"}}``."""
+    """``["binpack.f_up=0.8"]`` → ``{"binpack": {"f_up": "0.8"}}``. An entry of a parameter that is a mapping has a name
+    of its own: ``rps.target_by_fleet.pdf=50``.
+    """
     settings: dict[str, dict[str, str]] = {}
     for text in assignments:
         target, equals, value = text.partition("=")
-        scaler, dot, parameter = target.rpartition(".")
+        scaler, dot, parameter = target.partition(".")
         if not (equals and dot and scaler and parameter):
             raise PenstockError(f"--set {text}: expected scaler.parameter=value, such as binpack.f_up=0.8")
         settings.setdefault(scaler, {})[parameter] = value

@@ -39,7 +39,6 @@ def test_too_few_results_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["wrker"], "unknown target 'wrker' (did you mean worker?)"),
         (["worker", "--seconds", "0.5"], "--seconds 0.5: expected 2 or more"),
         (["worker", "--service-time-s", "-1"], "--service-time-s -1: expected 0 or more"),
         (["worker", "--service-time-s", "nan"], "--service-time-s nan: expected 0 or more"),

@@ -32,6 +32,10 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
         (["run"], "error: missing argument 'experiment'; see penstock run --help\n"),
         (["run", "x"], "error: missing option '--scaler'; see penstock run --help\n"),
         (["run", "x", "y", "--scaler", "z"], "error: got unexpected extra argument(s) (y); see penstock run --help\n"),
+        (
+            ["calibrate", "wrker"],
+            "error: no such command 'wrker'. Did you mean 'worker'?; see penstock calibrate --help\n",
+        ),
         (["formula", "mmsk", "--serverz", "1"], "see penstock formula mmsk --help\n"),
         (["run", "no-such-[experiment]", "--scaler", "linear"], "error: unknown experiment 'no-such-[experiment]'"),
     ],

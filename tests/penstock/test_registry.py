@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from controller.scalers.rps import RpsParameters
 from penstock.errors import PenstockError
 from penstock.registry import (
     ScalerClass,
@@ -31,6 +32,16 @@ def test_settings_are_grouped_by_scaler() -> None:
     assert parse_settings(["binpack-tail.f_up=0.8", "binpack-tail.hold_s=10"]) == {
         "binpack-tail": {"f_up": "0.8", "hold_s": "10"}
     }
+
+
+def test_an_entry_of_a_mapping_is_set_by_its_own_name() -> None:
+    settings = parse_settings(["rps.target_by_fleet.pdf=50", "rps.target_by_fleet.left-reduce=2.5", "rps.rho=0.6"])
+    given = {"target_by_fleet": {"store": 70}, **settings["rps"]}
+    parameters = make_parameters("rps", RpsParameters, given)
+    assert parameters.target_by_fleet == {"store": 70.0, "pdf": 50.0, "left-reduce": 2.5}
+    assert parameters.rho == 0.6
+    with pytest.raises(PenstockError, match=r"rps.rho.pdf=1: Expected `float`, got `object`"):
+        make_parameters("rps", RpsParameters, {"rho.pdf": "1"})
 
 
 @pytest.mark.parametrize("text", ["f_up=0.8", "binpack.f_up", ".f_up=1", "binpack.=1"])

@@ -1,0 +1,267 @@
+"""What the functions of a pipeline really take: μ of one replica, RPS' target, the pipeline's totalEstimate (AMESoS).
+
+Tsenos, Peri, Kalogeraki, DEBS 2022: the target load of RPS is what a load generator finds one replica to carry (section
+6.2); totalEstimate is the time that a request needs that waits nowhere (section 3.2). Functions are deployed at the
+gateway beside those that are there, one replica each: as they are in runs, and without their floor for the real work.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import cycle, islice
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from functions.dataflow.calls import Answer, call
+from functions.dataflow.graph import Pipeline
+from functions.dataflow.http import LOST, HttpPool, NotConnectedError, Reply
+from penstock.clock import NANOS_PER_SECOND
+from penstock.errors import PenstockError
+from penstock.graph import Graph
+from penstock.measures import percentiles_s
+from penstock.openfaas import DeleteRequest, DeployedFunction, FunctionDeployment, deployment
+from penstock.systems import FunctionSpec, FunctionSystem
+
+Progress = Callable[[str], None]
+
+PREFIX: Final = "calibrate-"
+BARE: Final = "-work"
+"""Ends the name of a function without its floor."""
+CALLERS: Final = 2
+"""Side by side: while one request is in the replica, the next one waits at the gateway."""
+WARM_UP: Final = 3
+"""Calls of each function, and requests of the pipeline, that come first and do not count."""
+LEAST_REQUESTS: Final = 5
+WORK_CALLS: Final = 50
+READY_S: Final = 120.0
+CALL_S: Final = 60.0
+ANSWER_S: Final = 10.0
+POLL_S: Final = 0.05
+
+
+class Times(msgspec.Struct, frozen=True):
+    """Durations in seconds: how many, their mean, and nearest-rank percentiles."""
+
+    count: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+
+    @classmethod
+    def of(cls, values_s: Sequence[float]) -> "Times":
+        """Of one value at least."""
+        p50, p99 = percentiles_s(np.asarray(values_s), (50.0, 99.0))
+        return cls(len(values_s), float(np.mean(values_s)), float(p50), float(p99))
+
+
+class FunctionCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """One function on one replica. ``work``: the handler without the floor. ``service``: what a request takes in the
+    replica, floor included. ``service_rate_per_s``: answers per second of a replica that always has a next request, so
+    with what lies between two requests as well.
+    """
+
+    name: str
+    floor_s: float
+    work: Times
+    service: Times
+    service_rate_per_s: float
+
+
+class PipelineCalibration(msgspec.Struct, frozen=True, kw_only=True):
+    """``total_estimate_s``: mean service times along the longest way. ``whole``: requests one at a time through all
+    functions, from the first call to the last answer, so with the calls' own time.
+    """
+
+    pipeline: str
+    deadline_s: float
+    functions: tuple[FunctionCalibration, ...]
+    total_estimate_s: float
+    whole: Times
+
+
+def calibrate_pipeline(
+    gateway: str,
+    name: str,
+    system: FunctionSystem,
+    payloads: Sequence[bytes],
+    *,
+    seconds: float,
+    seed: int = 1,
+    tell: Progress = lambda _: None,
+) -> PipelineCalibration:
+    """Measure a pipeline behind ``gateway`` (http://user:password@host:port), ``seconds`` for each of its functions and
+    as long for the whole. ``payloads`` are what comes in, in turn. Raises PenstockError: no gateway, a function that
+    does not come up, a call that fails.
+    """
+    calibration = _Calibration(gateway, Pipeline.of_system(name, system), system, seed, tell)
+    return asyncio.run(calibration.run(payloads, seconds))
+
+
+class _Calibration:
+    """One calibration."""
+
+    def __init__(self, gateway: str, pipeline: Pipeline, system: FunctionSystem, seed: int, tell: Progress) -> None:
+        self._pool = HttpPool(gateway)
+        self._pipeline, self._seed, self._tell = pipeline, seed, tell
+        self._system = msgspec.structs.replace(system, when_busy="queue", cold_start_s=0.0)
+
+    async def run(self, payloads: Sequence[bytes], seconds: float) -> PipelineCalibration:
+        functions = self._pipeline.graph.functions
+        async with AsyncExitStack() as stack:
+            stack.callback(self._pool.close)
+            self._tell(f"deploying {', '.join(self._pipeline.names)}")
+            for function in functions:
+                await stack.enter_async_context(self._deployed(function, PREFIX + function.name))
+            for function in functions:
+                await self._ready(PREFIX + function.name)
+            self._tell(f"requests through {self._pipeline.name}, one at a time, for {seconds:g} s")
+            whole, inputs = await self._whole(payloads, seconds)
+            found = []
+            for i, function in enumerate(functions):
+                self._tell(f"{function.name}, one replica that is never idle, for {seconds:g} s")
+                found.append(await self._function(function, [bodies[i] for bodies in inputs], seconds))
+        measured = [
+            msgspec.structs.replace(function, service_time_s=each.service.mean_s)
+            for function, each in zip(functions, found, strict=True)
+        ]
+        return PipelineCalibration(
+            pipeline=self._pipeline.name,
+            deadline_s=self._pipeline.deadline_s,
+            functions=tuple(found),
+            total_estimate_s=Graph(measured).total_s,
+            whole=whole,
+        )
+
+    # --- what is measured --------------------------------------------------------------------------------------------
+
+    async def _whole(self, payloads: Sequence[bytes], seconds: float) -> tuple[Times, list[dict[int, bytes]]]:
+        """Requests one after the other: how long each took, and what each function was given."""
+        took_s: list[float] = []
+        inputs: list[dict[int, bytes]] = []
+        source = cycle(payloads)
+        for payload in islice(source, WARM_UP):
+            await self._request(payload)
+        until_s = time.monotonic() + seconds
+        while len(took_s) < LEAST_REQUESTS or time.monotonic() < until_s:
+            began_s = time.monotonic()
+            bodies = await self._request(next(source))
+            took_s.append(time.monotonic() - began_s)
+            if len(inputs) < len(payloads):
+                inputs.append(bodies)
+        return Times.of(took_s), inputs
+
+    async def _request(self, payload: bytes) -> dict[int, bytes]:
+        """One request through all functions, branches side by side; what each function was given."""
+        results, bodies = {-1: payload}, {}
+        tasks: list[asyncio.Task[None]] = []
+
+        async def function(i: int) -> None:
+            for j in self._pipeline.graph.before[i]:
+                await tasks[j]
+            bodies[i] = self._pipeline.body(i, results)
+            results[i] = (await self._call(PREFIX + self._pipeline.names[i], bodies[i])).body
+
+        tasks += [asyncio.create_task(function(i)) for i in range(len(self._pipeline.names))]
+        await asyncio.gather(*tasks)
+        return bodies
+
+    async def _function(self, function: FunctionSpec, bodies: Sequence[bytes], seconds: float) -> FunctionCalibration:
+        """One function by itself: first without pause, then without its floor, one call at a time."""
+        service_s, rate_per_s = await self._saturated(PREFIX + function.name, bodies, seconds)
+        bare, name = msgspec.structs.replace(function, service_time_s=0.0), PREFIX + function.name + BARE
+        async with self._deployed(bare, name):
+            await self._ready(name)
+            work_s = [_service_s(await self._call(name, body)) for body in islice(cycle(bodies), WARM_UP + WORK_CALLS)]
+        return FunctionCalibration(
+            name=function.name,
+            floor_s=function.service_time_s,
+            work=Times.of(work_s[WARM_UP:]),
+            service=Times.of(service_s),
+            service_rate_per_s=rate_per_s,
+        )
+
+    async def _saturated(self, name: str, bodies: Iterable[bytes], seconds: float) -> tuple[list[float], float]:
+        """Service times, and answers per second between the first answer that counts and the last."""
+        source = cycle(bodies)
+        service_s: list[float] = []
+        answered_s: list[float] = []
+        until_s = time.monotonic() + seconds
+
+        async def caller() -> None:
+            while len(answered_s) < WARM_UP + LEAST_REQUESTS or time.monotonic() < until_s:
+                answer = await self._call(name, next(source))
+                answered_s.append(time.monotonic())
+                service_s.append(_service_s(answer))
+
+        await asyncio.gather(*(caller() for _ in range(CALLERS)))
+        counted_s = answered_s[WARM_UP:]
+        return service_s[WARM_UP:], (len(counted_s) - 1) / (counted_s[-1] - counted_s[0])
+
+    async def _call(self, name: str, body: bytes) -> Answer:
+        answer = await call(self._pool, name, body, event=0, deadline_ns=0, timeout_s=CALL_S)
+        if answer.verdict != "done":
+            raise PenstockError(f"{name.removeprefix(PREFIX)}: a call failed: {answer.reason}")
+        return answer
+
+    # --- functions ---------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _deployed(self, function: FunctionSpec, name: str) -> AsyncIterator[None]:
+        """The function under that name, whatever a calibration that was killed has left there."""
+        made = deployment(function, self._system, replicas=1, max_replicas=1, seed=self._seed, environment={})
+        wanted = msgspec.structs.replace(made, service=name)
+        await self._delete(name)
+        try:
+            await self._deploy(wanted)
+            yield
+        finally:
+            await self._delete(name)
+
+    async def _deploy(self, wanted: FunctionDeployment) -> None:
+        """Once a function of that name is quite gone: until then the gateway answers 409."""
+        until_s = time.monotonic() + READY_S
+        while True:
+            reply = await self._ask("POST", "/system/functions", wanted, accepted=(200, 202, 409))
+            if reply.status != 409:
+                return
+            if time.monotonic() > until_s:
+                raise PenstockError(f"{wanted.service}: an older function of that name does not go")
+            await asyncio.sleep(POLL_S)
+
+    async def _ready(self, name: str) -> None:
+        until_s = time.monotonic() + READY_S
+        while True:
+            reply = await self._ask("GET", f"/system/function/{name}", accepted=(200,))
+            if msgspec.json.decode(reply.body, type=DeployedFunction).available_replicas:
+                return
+            if time.monotonic() > until_s:
+                raise PenstockError(f"{name}: has no replica after {READY_S:g} s; the gateway's log says why")
+            await asyncio.sleep(POLL_S)
+
+    async def _delete(self, name: str) -> None:
+        await self._ask("DELETE", "/system/functions", DeleteRequest(function_name=name), accepted=(200, 202, 404))
+
+    async def _ask(
+        self, method: str, path: str, body: msgspec.Struct | None = None, *, accepted: tuple[int, ...]
+    ) -> Reply:
+        content = b"" if body is None else msgspec.json.encode(body)
+        headers = {"Content-Type": "application/json"}
+        try:
+            reply = await self._pool.call(method, path, content, headers, timeout_s=ANSWER_S, authorised=True)
+        except NotConnectedError as error:
+            raise PenstockError(f"there is no gateway at {error}; start it with `penstock up`") from None
+        except (TimeoutError, *LOST) as error:
+            raise PenstockError(f"the gateway does not answer {method} {path}: {type(error).__name__}") from None
+        if reply.status not in accepted:
+            said = " ".join(reply.body.decode(errors="replace").split())
+            raise PenstockError(f"the gateway answers {reply.status} to {method} {path}: {said}")
+        return reply
+
+
+def _service_s(answer: Answer) -> float:
+    if answer.busy_ns is None:
+        raise PenstockError("the gateway does not tell how long a call took in the replica")
+    return answer.busy_ns / NANOS_PER_SECOND
