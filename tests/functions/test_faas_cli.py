@@ -1,0 +1,156 @@
+"""The provider API as OpenFaaS' own command uses it: the real faas-cli, built from its Go module at the first use.
+
+The program stays in the state folder. Where it is neither installed nor to be built, these tests are skipped and say
+why; ``test_provider_api`` makes the same calls without it.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.settings import Folders
+from tests.functions.gateway_process import PASSWORD, PATIENCE_S, GatewayProcess
+
+pytestmark = pytest.mark.live
+
+MODULE = "github.com/openfaas/faas-cli"
+VERSION = "0.16.38"
+BUILD_S = 600.0
+FUNCTIONS = Path(__file__).resolve().parents[2] / "functions"
+"""Where stack.yaml is, and the template that it names."""
+
+
+class FaasCli:
+    """``faas-cli`` with a home of its own, at one gateway."""
+
+    def __init__(self, program: Path, home: Path, url: str) -> None:
+        self._program = program
+        self._environment = {"HOME": str(home), "OPENFAAS_URL": url, "PATH": os.environ.get("PATH", os.defpath)}
+
+    def ask(self, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        """What it says, whatever comes of it."""
+        return subprocess.run(
+            (str(self._program), *arguments),
+            input=stdin,
+            env=self._environment,
+            cwd=FUNCTIONS,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+
+    def tell(self, *arguments: str, stdin: str = "") -> str:
+        """What it says of what it has done."""
+        done = self.ask(*arguments, stdin=stdin)
+        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        return done.stdout
+
+    def listed(self) -> dict[str, tuple[int, int]]:
+        """(invocations, replicas) by function."""
+        _, *rows = self.tell("list").splitlines()
+        cells = [row.split() for row in rows if row.strip()]
+        return {name: (int(invocations), int(replicas)) for name, invocations, replicas in cells}
+
+    def described(self, name: str) -> dict[str, str]:
+        """What there is to say of a function, by heading."""
+        pairs = (line.partition(":") for line in self.tell("describe", name).splitlines())
+        return {heading.strip(): value.strip() for heading, _, value in pairs}
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    """The one that is installed, the one that was built before, or a new one."""
+    installed = shutil.which("faas-cli")
+    if installed is not None:
+        return Path(installed)
+    kept = Folders().state_path.absolute() / "tools" / f"faas-cli-{VERSION}"
+    if not kept.is_file():
+        go = shutil.which("go")
+        if go is None:
+            pytest.skip("there is neither a faas-cli nor Go to build it with")
+        build(go, kept)
+    return kept
+
+
+def build(go: str, kept: Path) -> None:
+    """Build it, with Go's caches in a folder that does not stay. Skips where the module is not to be had."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="faas-cli-", dir=kept.parent) as folder:
+        environment = {
+            **os.environ,
+            **{name: f"{folder}/{name.lower()}" for name in ("GOPATH", "GOCACHE", "GOBIN")},
+            "GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -modcacherw".strip(),
+        }
+        try:
+            done = subprocess.run(
+                (go, "install", f"{MODULE}@{VERSION}"),
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=BUILD_S,
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"faas-cli {VERSION} was not built within {BUILD_S:g} s")
+        if done.returncode != 0:
+            said = " ".join(done.stderr.split())
+            pytest.skip(f"faas-cli {VERSION} cannot be built from its Go module: {said[:200]}")
+        Path(folder, "gobin", "faas-cli").replace(kept)
+
+
+@pytest.fixture(scope="module")
+def gateway(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    started = GatewayProcess(tmp_path_factory.mktemp("g"))
+    started.start()
+    yield started
+    assert started.stop() == 0
+    assert started.left() == []
+
+
+@pytest.fixture
+def faas_cli(program: Path, gateway: GatewayProcess, tmp_path: Path) -> FaasCli:
+    """Logged in as admin."""
+    cli = FaasCli(program, tmp_path, gateway.url)
+    cli.tell("login", "--username", "admin", "--password-stdin", stdin=PASSWORD)
+    return cli
+
+
+def test_a_wrong_password_does_not_log_in(program: Path, gateway: GatewayProcess, tmp_path: Path) -> None:
+    stranger = FaasCli(program, tmp_path, gateway.url)
+    refused = stranger.ask("login", "--username", "admin", "--password-stdin", stdin="guessed")
+    assert refused.returncode != 0
+    assert "incorrect" in refused.stdout + refused.stderr
+    assert stranger.ask("list").returncode != 0
+
+
+def test_a_function_of_our_stack_is_deployed_called_changed_and_removed(
+    faas_cli: FaasCli, gateway: GatewayProcess
+) -> None:
+    deploy = ("deploy", "--yaml", "stack.yaml", "--filter", "sha256")
+    faas_cli.tell(*deploy, "--label", "com.openfaas.scale.min=2")
+    faas_cli.tell("ready", "sha256")
+    gateway.wait(lambda: gateway.available("sha256") == 2)
+    assert faas_cli.listed() == {"sha256": (0, 2)}
+    digest = hashlib.sha256(b"a document").hexdigest()
+    assert json.loads(faas_cli.tell("invoke", "sha256", stdin="a document"))["sha256"] == digest
+    faas_cli.tell("invoke", "sha256", "--async", stdin="a document")
+    gateway.wait(lambda: faas_cli.listed()["sha256"][0] == 2)
+    described = faas_cli.described("sha256")
+    assert described["Status"] == "Ready"
+    assert (described["Replicas"], described["Available replicas"]) == ("2", "2")
+    assert described["Image"] == "penstock/sha256:latest"
+    faas_cli.tell(*deploy, "--env", "floor_s=0.05")
+    assert gateway.client.get("/system/function/sha256").json()["envVars"]["floor_s"] == "0.05"
+    faas_cli.tell("remove", "sha256")
+    assert faas_cli.listed() == {}
+
+
+def test_what_is_not_there_is_an_error(faas_cli: FaasCli) -> None:
+    for arguments in (("describe", "none"), ("invoke", "none"), ("deploy", "--name", "x", "--image", "penstock/none")):
+        assert faas_cli.ask(*arguments).returncode != 0, arguments
