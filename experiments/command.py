@@ -24,7 +24,9 @@ Seed = Annotated[int, typer.Option(help="Seed of the schedule and of every rando
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="scaler.parameter=value, worker.setting=value or system.setting=value; may be repeated."
+        "--set",
+        help="scaler.parameter=value, worker.setting=value, system.setting=value or workload.parameter=value; may be "
+        "repeated.",
     ),
 ]
 Phase = Annotated[
@@ -250,6 +252,7 @@ def _options(
         tick_phase_s=tick_phase,
         worker=given.pop("worker", {}),
         system=given.pop("system", {}),
+        workload=given.pop("workload", {}),
         settings=given,
         faults=parse_faults(faults or ()),
         analytics=spark,

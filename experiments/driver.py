@@ -29,7 +29,7 @@ def schedule_of(experiment: Experiment, options: Options, spec: RunSpec) -> Sche
         from_s = options.from_s / options.speed
         return job_schedule(spec.system.jobs, duration_s=spec.duration_s, seed=options.seed, from_s=from_s)
     return make_schedule(
-        parse_workload(experiment.workload),
+        parse_workload(spec.workload["workload"]),
         from_s=options.from_s,
         seconds=float(spec.workload["seconds"]),
         speed=options.speed,

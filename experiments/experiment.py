@@ -25,7 +25,7 @@ from penstock.registry import (
     unknown,
 )
 from penstock.runspec import Arrivals, Fault, FaultKind, RunSpec, ScalerSpec, WorkerSpec, WorldName
-from penstock.systems import StreamSystem, System
+from penstock.systems import NetworkSystem, StreamSystem, System
 from producers.workloads import Playback, parse_workload
 
 
@@ -75,6 +75,7 @@ class Options:
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     worker: Mapping[str, str] = field(default_factory=dict)
     system: Mapping[str, str] = field(default_factory=dict)
+    workload: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
     analytics: bool = True
     shadows: tuple[str, ...] | None = None
@@ -128,13 +129,27 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         faults=_faults(experiment, options, duration_s),
         analytics=options.analytics and options.world != "sim",
         workload={
-            "workload": experiment.workload,
+            "workload": workload_of(experiment, options),
             "from_s": options.from_s,
             "seconds": duration_s,
             "arrivals": experiment.arrivals,
             "partition_weights": experiment.partition_weights,
         },
     )
+
+
+def workload_of(experiment: Experiment, options: Options) -> str:
+    """The experiment's, with the parameters of ``--set workload.…=`` in place of its own. PenstockError for a pub/sub
+    network, whose jobs have their rates in the system.
+    """
+    if options.workload and isinstance(experiment.system, NetworkSystem):
+        raise PenstockError(
+            f"--set workload.{next(iter(options.workload))}: the jobs of {experiment.name} arrive by rule"
+        )
+    name, _, rest = experiment.workload.partition(":")
+    own = [part for part in rest.split(",") if part and part.partition("=")[0] not in options.workload]
+    parameters = [*own, *(f"{parameter}={value}" for parameter, value in options.workload.items())]
+    return f"{name}:{','.join(parameters)}" if parameters else name
 
 
 def _shadows(experiment: Experiment, options: Options) -> Sequence[str]:
@@ -167,7 +182,7 @@ def _initial_replicas(experiment: Experiment, worker: WorkerSpec, options: Optio
     """
     if options.initial_replicas is not None or options.from_s == 0 or not worker.service_time_s:
         return options.initial_replicas or experiment.initial_replicas
-    arrival_rate_per_s = float(parse_workload(experiment.workload).rate_at(options.from_s))
+    arrival_rate_per_s = float(parse_workload(workload_of(experiment, options)).rate_at(options.from_s))
     return max(1, math.ceil(arrival_rate_per_s * worker.service_time_s / experiment.slo_s))
 
 
@@ -208,7 +223,7 @@ def _with_parameters(
 def _rates_per_interval(experiment: Experiment, options: Options, interval_s: float) -> tuple[float, ...]:
     """Events per second of the run in the middle of each decision interval of its slice."""
     seconds = slice_seconds(experiment, options)
-    playback = Playback(parse_workload(experiment.workload), options.from_s, seconds, options.speed)
+    playback = Playback(parse_workload(workload_of(experiment, options)), options.from_s, seconds, options.speed)
     middles_s = (np.arange(math.ceil(seconds / interval_s)) + 0.5) * interval_s
     rates = playback.rate_at(np.minimum(middles_s, np.nextafter(seconds, 0.0)) / options.speed)
     return tuple(rates.tolist())

@@ -6,6 +6,7 @@ import pytest
 
 from experiments.catalogue import find_experiment
 from experiments.compare import begin
+from experiments.driver import schedule_of
 from experiments.experiment import Options, at_speed, parse_faults, run_spec, slice_seconds
 from penstock.errors import PenstockError
 from penstock.runspec import Fault, WorldName
@@ -46,6 +47,26 @@ def test_shadows_are_those_that_were_named() -> None:
 def test_settings_of_the_command_line_win_over_the_experiment() -> None:
     spec = run_spec(WORKLOAD_1, "binpack", Options(settings={"binpack": {"f_up": "0.8", "hold_s": "3"}}), "r")
     assert (spec.scaler.parameters["f_up"], spec.scaler.parameters["hold_s"]) == (0.8, 3)
+
+
+def test_parameters_of_the_workload_are_set_beside_its_own() -> None:
+    document = find_experiment("amesos-document")
+
+    def played(**workload: str) -> tuple[str, int]:
+        options = Options(workload=workload)
+        spec = run_spec(document, "rps", options, "r")
+        return spec.workload["workload"], len(schedule_of(document, options, spec))
+
+    text, events = played()
+    assert text == "amesos:pipeline=document"
+    quarter_text, quarter = played(scale="0.25")
+    assert quarter_text == "amesos:pipeline=document,scale=0.25"
+    assert quarter == pytest.approx(events / 4, rel=0.05)
+    assert played(pipeline="matrix")[0] == "amesos:pipeline=matrix"
+    with pytest.raises(PenstockError, match=r"unknown parameter 'amesos.scal' \(did you mean amesos.scale "):
+        played(scal="2")
+    with pytest.raises(PenstockError, match=r"--set workload.scale: the jobs of pubsub-mintime arrive by rule"):
+        run_spec(find_experiment("pubsub-mintime"), "min-time", Options(workload={"scale": "2"}), "r")
 
 
 def test_speed_multiplies_rates_and_divides_durations() -> None:

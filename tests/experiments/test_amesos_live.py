@@ -1,0 +1,141 @@
+"""Live runs beside simulated ones: runs that were simulated, and copies of them that say that they were live."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments.amesos.live import app, cases, figures, mean
+from experiments.analysis import summary_of
+from penstock.command import build
+from penstock.errors import PenstockError
+from penstock.rundir import RunDirectory
+
+SLICE = ("--from", "60", "--seconds", "30")
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunDirectory]:
+    """Half a minute of the document pipeline under AMESoS and RPS."""
+    runs = tmp_path_factory.mktemp("runs")
+    command = ["compare", "amesos-document", "--scalers", "amesos,rps", "--world", "sim", *SLICE]
+    done = CliRunner().invoke(build(), command, env={"PENSTOCK_RUNS": str(runs)})
+    assert done.exit_code == 0, done.output
+    finished = [RunDirectory(path) for path in sorted(runs.iterdir()) if (path / "manifest.json").is_file()]
+    return {directory.spec().scaler.name: directory for directory in finished}
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def as_live(simulated: RunDirectory, folder: Path, change: Change = lambda _: None) -> RunDirectory:
+    """A copy whose summary says that it was live, with something changed."""
+    copy = RunDirectory(folder / f"live-{simulated.name}")
+    shutil.copytree(simulated.path, copy.path)
+    summary = json.loads(copy.summary_file.read_bytes())
+    summary["world"] = summary["conditions"]["world"] = "local"
+    summary["conditions"]["analytics"] = True
+    change(summary)
+    copy.summary_file.write_text(json.dumps(summary))
+    return copy
+
+
+def slower(factor: float) -> Change:
+    def change(summary: dict[str, Any]) -> None:
+        summary["latency"]["p99_s"] *= factor
+
+    return change
+
+
+def said(*directories: RunDirectory) -> str:
+    done = CliRunner().invoke(app, [str(directory.path) for directory in directories])
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
+
+
+def row(text: str, first: str) -> list[str]:
+    (line,) = (line for line in text.splitlines() if line.startswith(f"| {first} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_misses_are_what_was_acknowledged_and_did_not_leave_in_time(simulated: dict[str, RunDirectory]) -> None:
+    directory = simulated["amesos"]
+    summary = summary_of(directory)
+    found = figures(directory, summary)
+    assert found.requests == summary.scheduled_events
+    assert summary.slo_share is not None
+    assert found.missed == pytest.approx(found.requests * (1 - summary.slo_share))
+    assert found.replica_s == pytest.approx(60 * summary.replica_minutes)
+    assert found.peak_queue > 0, "one replica at 60 requests/s to begin with"
+
+
+def test_a_scaler_has_one_row_and_what_differs_too_much_is_bold(
+    simulated: dict[str, RunDirectory], tmp_path: Path
+) -> None:
+    live = as_live(simulated["amesos"], tmp_path, slower(1.2))
+    other = as_live(simulated["rps"], tmp_path, slower(1.05))
+    text = said(live, other, *simulated.values())
+    assert text.startswith("### amesos-document, amesos:pipeline=document, 60–90 s\n")
+    amesos, rps = row(text, "amesos"), row(text, "rps")
+    assert amesos[1:3] == rps[1:3] == ["1 / 1", "1 VALID"]
+    found = figures(simulated["amesos"], summary_of(simulated["amesos"]))
+    assert amesos[6] == f"{found.replica_s:.0f} / {found.replica_s:.0f} (+0 %)"
+    assert amesos[9] == f"{1200 * found.p99_s:.1f} / {1000 * found.p99_s:.1f} ms (**+20 %**)"
+    assert rps[9].endswith(" ms (+5 %)")
+    assert "7 of 8 values (p50, p95, p99, replica-seconds) lie within 10 % of the simulated ones" in text
+
+
+def test_the_papers_claims_are_told_for_both_worlds(simulated: dict[str, RunDirectory], tmp_path: Path) -> None:
+    def fewer(summary: dict[str, Any]) -> None:
+        summary["replica_minutes"] /= 2
+
+    live = [as_live(simulated["amesos"], tmp_path, fewer), as_live(simulated["rps"], tmp_path)]
+    text = said(*live, *simulated.values())
+    claimed = [line for line in text.splitlines() if line.startswith("| peak queue | rps |")]
+    assert len(claimed) == 1 and "up to 20 % lower" in claimed[0], "of this pipeline only"
+    assert "| replica-minutes | lass | up to 28 % fewer | – | – |" in text, "nobody has run it"
+
+
+def test_the_order_of_the_scalers_is_compared(simulated: dict[str, RunDirectory], tmp_path: Path) -> None:
+    p99_s = {name: summary_of(directory).latency.p99_s or 0.0 for name, directory in simulated.items()}
+    last = max(p99_s, key=lambda name: p99_s[name])
+    first = min(p99_s, key=lambda name: p99_s[name])
+    same = [as_live(directory, tmp_path / "same") for directory in simulated.values()]
+    assert row(said(*same, *simulated.values()), "p99") == ["p99", *[f"{first} < {last}"] * 2, "1.00"]
+    turned = [
+        as_live(simulated[last], tmp_path / "turned"),
+        as_live(simulated[first], tmp_path / "turned", slower(10 * p99_s[last] / p99_s[first])),
+    ]
+    assert row(said(*turned, *simulated.values()), "p99") == [
+        "p99", f"{last} < {first}", f"{first} < {last}", "-1.00",
+    ]  # fmt: skip
+
+
+def test_repetitions_are_averaged_and_other_requests_are_another_case(
+    simulated: dict[str, RunDirectory], tmp_path: Path
+) -> None:
+    def scaled(summary: dict[str, Any]) -> None:
+        summary["conditions"]["workload.workload"] += ",scale=0.25"
+
+    runs = [as_live(simulated["rps"], tmp_path / "a"), as_live(simulated["rps"], tmp_path / "b", slower(3))]
+    found = cases([*runs, as_live(simulated["rps"], tmp_path / "c", scaled), simulated["rps"]])
+    assert list(found) == [
+        "amesos-document, amesos:pipeline=document, 60–90 s",
+        "amesos-document, amesos:pipeline=document,scale=0.25, 60–90 s",
+    ]
+    first, second = found.values()
+    assert {key: len(some) for key, some in first.items()} == {("local", "rps"): 2, ("sim", "rps"): 1}
+    assert {key: len(some) for key, some in second.items()} == {("local", "rps"): 1}
+    averaged, alone = mean(first, "local", "rps"), mean(first, "sim", "rps")
+    assert averaged is not None and alone is not None
+    assert averaged.p99_s == pytest.approx(2 * alone.p99_s)
+
+
+def test_folders_without_a_finished_run_are_told(tmp_path: Path) -> None:
+    with pytest.raises(PenstockError, match="no finished run of a pipeline"):
+        said(RunDirectory(tmp_path))
