@@ -24,7 +24,7 @@ from consumers.outbox import Outbox
 from consumers.pacing import Pacer
 from consumers.process import parser, run_process
 from penstock.errors import PenstockError
-from penstock.records import Result, encode
+from penstock.records import Result
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
 
@@ -186,8 +186,7 @@ class Worker:
         """Hand the results to the outbox; ``done`` is empty afterwards."""
         for record, result in done:
             source = self._sources[record.partition]
-            key = None if result.id is None else b"%d" % result.id
-            self._outbox.publish(source, record.offset, key, encode(result))
+            self._outbox.publish(source, record.offset, result)
         self.meters.served([result for _, result in done])
         if self._unseen:
             self._unseen.difference_update(self._sources[record.partition] for record, _ in done)

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -14,33 +15,41 @@ log = logging.getLogger(__name__)
 OnOut = Callable[[], None]
 
 
-def result_producer(bootstrap: str, client_id: str, linger_ms: float) -> Producer:
-    """A client that waits for all replicas of the broker and never gives up by itself. ``linger_ms``: how long a result
-    may wait for others to share a request with.
-    """
-    return Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "client.id": client_id,
-            "acks": "all",
-            "linger.ms": linger_ms,
-            "message.timeout.ms": 0,
-            "reconnect.backoff.max.ms": 1000,
-            "socket.keepalive.enable": True,
-            "log_level": 2,
-        }
-    )
+MOST_WAITING: Final = 100_000
 
 
 class ResultTopic:
-    """Publishes to ``topic`` at least once. What the client library gives up all the same is handed to it again.
+    """Publishes to ``topic`` at least once: waits for all replicas of the broker and never gives up by itself. What the
+    client library gives up all the same is handed to it again. ``linger_ms``: how long a result may wait for others to
+    share a request with. ``most_waiting``: results that are held while the broker is away; for the next one ``publish``
+    waits.
 
     ``on_out`` of a result is called in the thread that polls, once the broker has it.
     """
 
-    def __init__(self, bootstrap: str, topic: str, client_id: str, linger_ms: float = 0.0) -> None:
-        self._producer = result_producer(bootstrap, client_id, linger_ms)
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        client_id: str,
+        linger_ms: float = 0.0,
+        *,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
         self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "client.id": client_id,
+                "acks": "all",
+                "linger.ms": linger_ms,
+                "message.timeout.ms": 0,
+                "queue.buffering.max.messages": most_waiting,
+                "reconnect.backoff.max.ms": 500,
+                "socket.keepalive.enable": True,
+                "log_level": 2,
+            }
+        )
 
     @property
     def outstanding(self) -> int:

@@ -3,14 +3,20 @@
 import time
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from kafka import TopicPartition
 
 from consumers.outbox import Outbox
+from penstock.records import Result
 from penstock.settings import Endpoints
 
 A, B = TopicPartition("events", 0), TopicPartition("events", 1)
 FAR_NS = 20_000_000_000
+RESULT = Result(
+    id=1, run="r", pipeline="p", stage="s", outcome="completed", queue="q", intended_ns=1, sent_ns=1, received_ns=1,
+    started_ns=1, finished_ns=1, worker="w",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -21,7 +27,7 @@ def box() -> Outbox:
 
 def deliver(box: Outbox, source: TopicPartition, offset: int) -> None:
     """The client library's report for the result of one event."""
-    next(item for item in box._queues[source] if item.next_offset == offset + 1).report(None, None)  # type: ignore[arg-type]
+    next(item for item in box._queues[source] if item.next_offset == offset + 1).out()
 
 
 def offsets(box: Outbox) -> dict[TopicPartition, int]:
@@ -30,8 +36,8 @@ def offsets(box: Outbox) -> dict[TopicPartition, int]:
 
 def test_an_offset_is_committable_once_all_results_before_it_are_out(box: Outbox) -> None:
     for offset in (7, 8, 9):
-        box.publish(A, offset, None, b"r")
-    box.publish(B, 3, None, b"r")
+        box.publish(A, offset, RESULT)
+    box.publish(B, 3, RESULT)
     deliver(box, A, 8)
     deliver(box, B, 3)
     assert offsets(box) == {B: 4}
@@ -46,8 +52,8 @@ def test_an_offset_is_committable_once_all_results_before_it_are_out(box: Outbox
 
 
 def test_offsets_of_a_failed_commit_come_back_unless_later_ones_are_there(box: Outbox) -> None:
-    box.publish(A, 0, None, b"r")
-    box.publish(A, 1, None, b"r")
+    box.publish(A, 0, RESULT)
+    box.publish(A, 1, RESULT)
     deliver(box, A, 0)
     failed = box.committable()
     box.restore(failed)
@@ -58,23 +64,23 @@ def test_offsets_of_a_failed_commit_come_back_unless_later_ones_are_there(box: O
 
 
 def test_nothing_of_a_partition_that_went_to_somebody_else_is_committed(box: Outbox) -> None:
-    box.publish(A, 0, None, b"r")
-    box.publish(B, 0, None, b"r")
+    box.publish(A, 0, RESULT)
+    box.publish(B, 0, RESULT)
     deliver(box, A, 0)
     failed = box.committable()
-    box.publish(A, 1, None, b"r")
+    box.publish(A, 1, RESULT)
     deliver(box, A, 1)
     late = box._queues[B][0]
     box.keep({A})
     assert offsets(box) == {A: 2}
     box.keep(())
-    late.report(None, None)  # type: ignore[arg-type]
+    late.out()
     box.restore(failed)
     assert offsets(box) == {}
 
 
 def test_waiting_for_reports_ends_at_the_deadline(box: Outbox) -> None:
-    box.publish(A, 0, None, b"r")
+    box.publish(A, 0, RESULT)
     assert not box.collect(time.monotonic_ns() + 10_000_000)
     assert box.outstanding == 1
 
@@ -83,6 +89,6 @@ def test_waiting_for_reports_ends_at_the_deadline(box: Outbox) -> None:
 def test_results_reach_the_topic_and_are_reported(services: Endpoints, topic: Callable[[int], str]) -> None:
     box = Outbox(services.require("kafka"), topic(3), "test")
     for offset in range(50):
-        box.publish(A, offset, b"%d" % offset, b"result")
+        box.publish(A, offset, msgspec.structs.replace(RESULT, id=offset))
     assert box.collect(time.monotonic_ns() + FAR_NS)
     assert offsets(box) == {A: 50}
