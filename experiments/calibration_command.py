@@ -85,7 +85,7 @@ def _print(measured: "PipelineCalibration", system: "FunctionSystem") -> None:
     rho = RpsParameters().rho
     console = Console(highlight=False, soft_wrap=True)
     table = Table(
-        "function", "floor", "real work p50", "p99", "service p50", "p99", "μ", f"RPS target ({rho:g} μ)",
+        "function", "floor", "work p50", "p99", "service p50", "p99", "μ", f"RPS: {rho:g} μ",
         box=None, pad_edge=False,
     )  # fmt: skip
     for each in measured.functions:
