@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 import typer
 
-from controller.journal import TickRecord
 from experiments.amesos.figures import CLAIMS, SCALERS, change
-from experiments.analysis import Summary, read_records, summary_of
+from experiments.analysis import Summary, summary_of
 from experiments.ranking import kendall_tau
 from experiments.tables import markdown
+from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 
@@ -31,7 +32,7 @@ UNKNOWN: Final = "–"
 
 class Figures(NamedTuple):
     """What a run measured. ``missed``: requests that were acknowledged and have not left in time. ``peak_queue``: the
-    most requests that waited at all functions together, at the controller's ticks. The rest in seconds.
+    most requests that waited at all functions together, at whole seconds of the run. The rest in seconds.
     """
 
     requests: float
@@ -78,7 +79,7 @@ def figures(directory: RunDirectory, summary: Summary) -> Figures:
     return Figures(
         requests=summary.acknowledged_events,
         missed=summary.acknowledged_events - in_time,
-        peak_queue=peak_queue(read_records(directory)),
+        peak_queue=peak_queue(directory),
         replica_s=60 * summary.replica_minutes,
         p50_s=latency.p50_s,
         p95_s=latency.p95_s,
@@ -86,9 +87,16 @@ def figures(directory: RunDirectory, summary: Summary) -> Figures:
     )
 
 
-def peak_queue(records: Iterable[TickRecord]) -> int:
-    """Requests that wait for a function, at the tick at which they are most; ticks that could not see them say none."""
-    return max((sum(part.backlog or 0 for part in record.observation.parts()) for record in records), default=0)
+def peak_queue(directory: RunDirectory) -> int:
+    """Requests that wait for a function, at the whole second at which they are most. From the Results, not from what
+    the controller saw: scalers look at different times.
+    """
+    spec = directory.spec()
+    table = pq.read_table(directory.results_folder, columns=["received_ns", "started_ns"])
+    came_ns, began_ns = (np.sort(table[name].to_numpy()) for name in ("received_ns", "started_ns"))
+    seconds_ns = spec.start_ns + NANOS_PER_SECOND * np.arange(int(spec.duration_s) + 1)
+    waiting = np.searchsorted(came_ns, seconds_ns, "right") - np.searchsorted(began_ns, seconds_ns, "right")
+    return int(waiting.max())
 
 
 def cases(directories: Iterable[RunDirectory]) -> dict[str, Runs]:

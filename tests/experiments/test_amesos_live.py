@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from experiments.amesos.live import app, cases, figures, mean
+from experiments.amesos.live import app, cases, figures, mean, peak_queue
 from experiments.analysis import summary_of
 from penstock.command import build
 from penstock.errors import PenstockError
@@ -71,7 +73,18 @@ def test_misses_are_what_was_acknowledged_and_did_not_leave_in_time(simulated: d
     assert summary.slo_share is not None
     assert found.missed == pytest.approx(found.requests * (1 - summary.slo_share))
     assert found.replica_s == pytest.approx(60 * summary.replica_minutes)
-    assert found.peak_queue > 0, "one replica at 60 requests/s to begin with"
+
+
+def test_the_queue_is_what_waits_at_all_functions_at_a_whole_second(
+    simulated: dict[str, RunDirectory], tmp_path: Path
+) -> None:
+    directory = as_live(simulated["rps"], tmp_path)
+    waits_s = ((0.5, 2.5), (0.9, 1.5), (1.2, 1.3), (2.2, 2.3), (2.3, 2.9))
+    start_ns = directory.spec().start_ns
+    came_ns, began_ns = ([start_ns + round(1e9 * at_s) for at_s in column] for column in zip(*waits_s, strict=True))
+    (part,) = directory.results_folder.iterdir()
+    pq.write_table(pa.table({"received_ns": came_ns, "started_ns": began_ns}), part)
+    assert peak_queue(directory) == 2
 
 
 def test_a_scaler_has_one_row_and_what_differs_too_much_is_bold(
