@@ -24,6 +24,7 @@ from starlette.routing import Route
 from controller.plans import BoardState, PendingPlan, PlanBoard
 from penstock.contracts import Groups, Phase, ReplicaEvent
 from penstock.errors import PenstockError
+from penstock.listening import listen, port_of
 from penstock.plan import MemberPhase, MemberReport, Plan, PlanNotice
 
 LONGEST_WAIT_S = 60.0
@@ -78,7 +79,8 @@ class PlanService:
 
     def start(self) -> None:
         """Bind and serve in a thread; returns when requests are answered. PenstockError if the address can't be had."""
-        listener = self._bind()
+        listener = listen(self._host, self._port, "set PENSTOCK_CONTROLLER to a free address")
+        self._port = port_of(listener)
         config = uvicorn.Config(
             self._application(), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
         )
@@ -282,19 +284,6 @@ class PlanService:
         finally:
             self._loop = self._wake = None
             listener.close()
-
-    def _bind(self) -> socket.socket:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((self._host, self._port))
-        except OSError as error:
-            listener.close()
-            raise PenstockError(
-                f"{self.url}: cannot listen there ({error.strerror}); set PENSTOCK_CONTROLLER to a free address"
-            ) from None
-        self._port = int(listener.getsockname()[1])
-        return listener
 
 
 def _phases_until(phase: MemberPhase) -> set[Phase]:

@@ -5,7 +5,6 @@ A caller that gets no answer asks again: the event's id keeps its outcome the sa
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import Callable, Generator, Mapping
 from typing import Final
 
@@ -17,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from functions.dataflow.connectors.connector import Receive
-from penstock.errors import PenstockError
+from penstock.listening import listen, port_of
 from penstock.records import Result
 
 STOP_S: Final = 3
@@ -71,16 +70,8 @@ class HttpConnector:
 
     async def start(self, receive: Receive, full: Callable[[], bool]) -> asyncio.Future[None]:
         """Listen. Raises PenstockError where it cannot."""
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((self._host, self._port))
-        except OSError as error:
-            listener.close()
-            raise PenstockError(
-                f"{self.url}: cannot listen there ({error.strerror}); choose another --listen"
-            ) from None
-        self._port = int(listener.getsockname()[1])
+        listener = listen(self._host, self._port, "choose another --listen")
+        self._port = port_of(listener)
         self._receive, self._full = receive, full
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         while not self._server.started:
