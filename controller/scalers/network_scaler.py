@@ -26,8 +26,9 @@ MINUTE_S = 60.0
 @dataclass(frozen=True)
 class NetworkParameters:
     """When to reschedule: the measured response time is above ``response_limit_s``, or ``timer_s`` have passed since
-    the last time (None: no timer; without one nothing is ever scaled down). ``stepwise``: every decision is one
-    iteration, one consumer more than now, as in the experiments that measure after each iteration.
+    the last time (None: no timer; without one nothing is ever scaled down). For ``stabilisation_s`` after that the
+    response time triggers nothing: what is measured then is partly of the allocation before. ``stepwise``: every
+    decision is one iteration, one consumer more than now, as in the experiments that measure after each iteration.
 
     ``service_rates_per_s`` and ``service_scvs`` per topic go before what the monitor measured; the paper knows them
     beforehand. Arrival rates that the monitor does not give are of the last ``window_s``.
@@ -35,6 +36,7 @@ class NetworkParameters:
 
     response_limit_s: float = 60.0
     timer_s: float | None = 300.0
+    stabilisation_s: float = 0.0
     stepwise: bool = False
     decision_interval_s: float = 30.0
     window_s: float = 600.0
@@ -48,7 +50,10 @@ class NetworkParameters:
             window_s=self.window_s,
             **{f"service_rates_per_s.{topic}": rate for topic, rate in self.service_rates_per_s.items()},
         )
-        require_not_negative(**{f"service_scvs.{topic}": scv for topic, scv in self.service_scvs.items()})
+        require_not_negative(
+            stabilisation_s=self.stabilisation_s,
+            **{f"service_scvs.{topic}": scv for topic, scv in self.service_scvs.items()},
+        )
         if self.timer_s is not None:
             require_positive(timer_s=self.timer_s)
 
@@ -61,11 +66,14 @@ class ServiceMoments(msgspec.Struct, frozen=True):
 
 
 class NetworkState(msgspec.Struct, frozen=True):
-    """``since_s``: the last rescheduling, the first observation before one. ``draws`` counts what was drawn by lot."""
+    """``since_s``: the last rescheduling, the first observation before one; ``rescheduled_s``: the last rescheduling,
+    None before one. ``draws`` counts what was drawn by lot.
+    """
 
     seed: int = 0
     draws: int = 0
     since_s: float | None = None
+    rescheduled_s: float | None = None
     arrivals: dict[str, Window] = msgspec.field(default_factory=dict)
     service: dict[str, ServiceMoments] = msgspec.field(default_factory=dict)
 
@@ -129,21 +137,30 @@ class NetworkScaler(ABC, Generic[P]):
                 allocated = self.reschedule(observation, seen)
         except CannotDecide as reason:
             return hold(observation.fleet, str(reason), **why), seen
-        decision = allocate(observation, allocated, why)
-        return decision, msgspec.structs.replace(seen, since_s=observation.time_s, draws=seen.draws + allocated.draws)
+        decision, now_s = allocate(observation, allocated, why), observation.time_s
+        return decision, msgspec.structs.replace(
+            seen, since_s=now_s, rescheduled_s=now_s, draws=seen.draws + allocated.draws
+        )
 
 
 def reason_to_reschedule(observation: NetworkObservation, state: NetworkState, p: NetworkParameters) -> str | None:
     """What triggers a rescheduling, None if nothing does. Raises CannotDecide if that cannot be told."""
     response_s = observation.response_time_s
-    if response_s is not None and response_s > p.response_limit_s:
+    above = response_s is not None and response_s > p.response_limit_s
+    if above and _passed(state.rescheduled_s, observation.time_s, p.stabilisation_s):
         return "response time above the limit"
-    # A tick that is late by a rounding error is on time.
-    if p.timer_s is not None and state.since_s is not None and observation.time_s - state.since_s >= p.timer_s - 1e-6:
+    if p.timer_s is not None and state.since_s is not None and _passed(state.since_s, observation.time_s, p.timer_s):
         return "timer"
     if response_s is None:
         raise CannotDecide(f"response time is unknown{_said(observation.unknown, 'response_time_s')}")
+    if above:
+        raise CannotDecide("stabilisation interval")
     return None
+
+
+def _passed(since_s: float | None, now_s: float, interval_s: float) -> bool:
+    """Whether an interval is over, or has never begun. A tick that is early by a rounding error is on time."""
+    return since_s is None or now_s - since_s >= interval_s - 1e-6
 
 
 def remember(observation: NetworkObservation, state: NetworkState, p: NetworkParameters) -> NetworkState:

@@ -27,10 +27,12 @@ from controller.scalers.allocation import Consumers, min_cost, min_time, random_
 from controller.scalers.min_time import MinTime
 from controller.scalers.random_allocation import lot
 from experiments.pubsub.experiments import (
+    BUDGET,
     DYNAMIC_CHANGE_S,
     DYNAMIC_S,
     HIGH_PER_MIN,
     KNOWN,
+    LIMIT_S,
     LOW_PER_MIN,
     MIDDLE_PER_MIN,
     MINUTE_S,
@@ -45,10 +47,6 @@ from penstock.systems import NetworkSystem
 from simulator.network import job_schedule, make_engine
 from simulator.network_play import Played, play
 
-LIMIT_S: Final = 50.0
-"""T of experiment E."""
-
-BUDGET: Final = 5
 GROWING_PER_MIN: Final = (0.2, 0.4, 0.6, 0.8, 1.0, 1.1, 1.2)
 """Figure 5, rates of all job types alike; D is saturated at 1.275. The paper prints none."""
 
@@ -136,7 +134,7 @@ def figure_4(draws: int = 1000) -> Iterator[Figure4]:
         values = np.asarray([wip(path[iteration]) for path in random])
         yield Figure4(
             iteration,
-            _text(m),
+            text(m),
             wip(m),
             float(np.isinf(values).mean()),
             float(np.median(values)),
@@ -192,7 +190,7 @@ def iterations(
         half = 1.96 * float(np.std(seen, ddof=1)) / seeds**0.5 if seeds > 1 else 0.0
         yield Iteration(
             iteration,
-            _text(m),
+            text(m),
             MINUTE_S * measure(formulas, m).response_time,
             float(np.mean(seen)),
             half,
@@ -232,7 +230,7 @@ def figure_8(seeds: int, limit_s: float, window_s: float) -> tuple[list[Dynamic]
         for tick in played.ticks:
             if tick.accepted is not None:
                 m |= tick.accepted.targets
-                done.append((tick.time_s, _text(tuple(m.values()))))
+                done.append((tick.time_s, text(tuple(m.values()))))
         low = intended_s < DYNAMIC_CHANGE_S
         runs.append(
             Dynamic(
@@ -250,7 +248,8 @@ def figure_8(seeds: int, limit_s: float, window_s: float) -> tuple[list[Dynamic]
     return runs, requests
 
 
-def _text(m: Consumers) -> str:
+def text(m: Consumers) -> str:
+    """An allocation as the tables have it: 2 2 1 4."""
     return " ".join(map(str, m))
 
 
@@ -285,7 +284,7 @@ def main(
     console.print(
         f"MinCost stops after {first_within(steps, 'model_s')} iterations by the model (paper: 5) and after "
         f"{first_within(steps, 'simulated_s')} by what is measured; its path by the formulas is "
-        f"{', '.join(_text(m) for m in min_cost(model(HIGH_PER_MIN), LIMIT_S / MINUTE_S).path)}"
+        f"{', '.join(text(m) for m in min_cost(model(HIGH_PER_MIN), LIMIT_S / MINUTE_S).path)}"
     )
     with console.status("figure 8"):
         runs, requests = figure_8(seeds, limit, window)

@@ -11,7 +11,14 @@ from typer.testing import CliRunner
 from controller.scalers.allocation import min_time
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.pubsub import figures
-from experiments.pubsub.experiments import DYNAMIC_CHANGE_S, DYNAMIC_S, EXPERIMENTS, HIGH_PER_MIN, MIDDLE_PER_MIN
+from experiments.pubsub.experiments import (
+    BUDGET,
+    DYNAMIC_CHANGE_S,
+    DYNAMIC_S,
+    EXPERIMENTS,
+    HIGH_PER_MIN,
+    MIDDLE_PER_MIN,
+)
 from penstock.systems import NetworkSystem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +88,7 @@ def test_after_the_change_of_rates_the_network_is_rescheduled() -> None:
     runs, requests = figures.figure_8(2, limit_s=100.0, window_s=600.0)
     for run in runs:
         assert DYNAMIC_CHANGE_S < run.first_reschedule_s < DYNAMIC_S
-        assert sum(map(int, run.first_m.split())) == 4 + figures.BUDGET
+        assert sum(map(int, run.first_m.split())) == 4 + BUDGET
         assert 0 < run.affected_share < 0.5
         assert run.requests == sum(seed == run.seed for seed, _, _ in requests)
 

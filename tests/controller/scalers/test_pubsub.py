@@ -395,6 +395,25 @@ def test_without_a_timer_nothing_is_scaled_down() -> None:
     assert pubsub.m == (2, 2, 1, 4)
 
 
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_response_that_is_still_of_the_old_allocation_triggers_nothing(make: Any) -> None:
+    pubsub = PubSub(make(timer_s=None, stabilisation_s=90.0))
+    assert pubsub.tick(response_s=99.0).action == "up"
+    allocated, draws = pubsub.m, pubsub.state.draws
+    decisions = [pubsub.tick(response_s=99.0) for _ in range(2)]
+    assert [decision.action for decision in decisions] == ["hold", "hold"]
+    assert decisions[0].why["biology"]["reason"] == "stabilisation interval"
+    assert pubsub.tick(response_s=20.0).why["biology"]["trigger"] is None, "nothing to hold back"
+    assert (pubsub.m, pubsub.state.draws) == (allocated, draws)
+    assert pubsub.tick(response_s=99.0).why["biology"]["trigger"] == "response time above the limit"
+
+
+def test_a_timer_goes_on_while_the_response_is_no_trigger() -> None:
+    pubsub = PubSub(min_time_scaler(timer_s=60.0, stabilisation_s=600.0))
+    triggers = [pubsub.tick(response_s=99.0).why["biology"].get("trigger", "hold") for _ in range(5)]
+    assert triggers == ["response time above the limit", "hold", "timer", "hold", "timer"]
+
+
 def test_topics_that_get_fewer_and_topics_that_get_more_change_together() -> None:
     pubsub = PubSub(min_time_scaler(), consumers=(1, 1, 6, 1))
     decision = pubsub.tick(BURST, response_s=99.0)
@@ -579,6 +598,7 @@ def test_the_scalers_meet_the_contract() -> None:
         (min_cost_scaler, {"most_iterations": "-1"}, "most_iterations=-1: expected at least 0"),
         (min_cost_scaler, {"response_limit_s": "0"}, "response_limit_s=0: expected a number above 0"),
         (min_time_scaler, {"timer_s": "-5"}, "timer_s=-5: expected a number above 0"),
+        (random_scaler, {"stabilisation_s": "-1"}, "stabilisation_s=-1: expected"),
         (min_time_scaler, {"service_rates_per_s": {"A": 0}}, "service_rates_per_s.A=0"),
         (min_time_scaler, {"service_scvs": {"A": -1}}, "service_scvs.A=-1"),
     ],
