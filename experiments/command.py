@@ -174,31 +174,13 @@ def _play(experiment: str, scalers: list[str], options: "Options", *, repeat: in
     from rich.console import Console
 
     from experiments.catalogue import find_experiment
-    from experiments.compare import begin, carry_out_all
-    from experiments.progress import RunProgress
-    from experiments.worlds import make_world
+    from experiments.compare import Request, play
     from penstock.registry import parse_scaler
     from penstock.settings import Folders
 
-    console = Console()
-    found = find_experiment(experiment)
+    request = Request(find_experiment(experiment), scalers, repeat)
     options = dataclasses.replace(options, compared=tuple(parse_scaler(scaler).name for scaler in scalers))
-    directory = begin(found, scalers, options, repeat, Folders().runs.absolute(), resume=resume)
-    try:
-        with (
-            RunProgress(console, runs=len(directory.read().cells)) as progress,
-            make_world(options.world, progress.phase) as world,
-        ):
-            carry_out_all(world, found, options, directory, progress)
-    except KeyboardInterrupt:
-        finished, all_of_them = len(directory.runs()), len(directory.read().cells)
-        way_on = "; the same command with --resume goes on" if all_of_them > 1 else ""
-        console.print(
-            f"interrupted: {finished} of {all_of_them} runs finished, all is stopped{way_on}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        raise
+    (directory,) = play(Console(), [request], options, Folders().runs.absolute(), resume=resume)
     _report(directory.runs(), directory.report_file)
 
 

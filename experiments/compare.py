@@ -1,6 +1,7 @@
 """A comparison: one schedule, several scalers one after the other, repetitions, one table and one report.
 
 Its directory is written before the first run, so that ``--resume`` knows what was wanted and skips what is finished.
+``play`` is all of it, in the world that the options name.
 """
 
 from collections.abc import Sequence
@@ -8,13 +9,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
+from rich.console import Console
 
 from experiments.driver import carry_out, describe, schedule_of
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.progress import RunProgress
+from experiments.worlds import make_world
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory, slug
 from penstock.world import World
@@ -138,3 +141,40 @@ def carry_out_all(
 
 def _with_seed(options: Options, seed: int) -> Options:
     return Options(**{**_fields(options), "seed": seed})
+
+
+class Request(NamedTuple):
+    """An experiment to be played once for each scaler, ``repeat`` times."""
+
+    experiment: Experiment
+    scalers: Sequence[str]
+    repeat: int = 1
+
+
+def play(
+    console: Console, requests: Sequence[Request], options: Options, runs: Path, *, resume: bool
+) -> list[ComparisonDirectory]:
+    """A comparison for each request, finished: its runs are made one after the other in one world, which is brought up
+    if any is missing. Ctrl-C says how far they came before it goes on up.
+    """
+    directories = [begin(one.experiment, one.scalers, options, one.repeat, runs, resume=resume) for one in requests]
+    wanted = sum(len(directory.read().cells) for directory in directories)
+    if _finished(directories) == wanted:
+        return directories
+    try:
+        with RunProgress(console, runs=wanted) as progress, make_world(options.world, progress.phase) as world:
+            for request, directory in zip(requests, directories, strict=True):
+                carry_out_all(world, request.experiment, options, directory, progress)
+    except KeyboardInterrupt:
+        way_on = f"; the same command {'' if resume else 'with --resume '}goes on" if wanted > 1 else ""
+        console.print(
+            f"interrupted: {_finished(directories)} of {wanted} runs finished, all is stopped{way_on}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise
+    return directories
+
+
+def _finished(directories: Sequence[ComparisonDirectory]) -> int:
+    return sum(len(directory.runs()) for directory in directories)

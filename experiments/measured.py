@@ -2,9 +2,9 @@
 
 ``python -m experiments.measured runs/*`` prints one row for each scaler under equal conditions: means over the
 repetitions, with the range where it shows. Comparisons' folders are passed over; runs that are not finished are named.
+Times are those of the run: at another speed they are that much shorter than the experiment's.
 """
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,6 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from experiments.analysis import Summary, summary_of
+from experiments.program import run_program
 from experiments.report.groups import Group, group_runs
 from experiments.tables import markdown, spread
 from penstock.errors import PenstockError
@@ -19,7 +20,8 @@ from penstock.rundir import RunDirectory
 
 HEADINGS: Final = (
     "experiment", "scaler", "runs", "verdicts", "SLO share", "replica-minutes", "added / removed", "up / down actions",
-    "reassignments", "rebalances", "p50 s", "p95 s", "p99 s", "longest s", "service, mean ms", "tick phase p50 / p99 s",
+    "reassignments", "rebalances", "rejected", "mean s",
+    "p50 s", "p95 s", "p99 s", "longest s", "service, mean ms", "tick phase p50 / p99 s",
 )  # fmt: skip
 
 
@@ -54,6 +56,8 @@ def row(group: Group) -> list[str]:
         counts(lambda run: run.scale.up_actions, lambda run: run.scale.down_actions),
         spread([run.scale.reassignments for run in runs], 0),
         spread([run.rebalances for run in runs], 0),
+        spread([100 * run.conservation.rejected / max(1, run.acknowledged_events) for run in runs], 2) + " %",
+        spread([run.latency.mean_s for run in runs], 3),
         spread([run.latency.p50_s for run in runs], 3),
         spread([run.latency.p95_s for run in runs], 3),
         spread([run.latency.p99_s for run in runs], 3),
@@ -63,10 +67,6 @@ def row(group: Group) -> list[str]:
     ]
 
 
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", add_completion=False)
-
-
-@app.command(epilog="Example: python -m experiments.measured runs/*")
 def main(folders: Annotated[list[Path], typer.Argument(help="Run directories.")]) -> None:
     """Print what finished runs measured, a row for each scaler under equal conditions."""
     runs = list(finished_runs(folders))
@@ -82,8 +82,4 @@ def main(folders: Annotated[list[Path], typer.Argument(help="Run directories.")]
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except PenstockError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
+    run_program(main, "python -m experiments.measured runs/*")

@@ -1,0 +1,19 @@
+"""How a program of this room is run: ``python -m experiments.…``."""
+
+import sys
+from collections.abc import Callable
+
+import typer
+
+from penstock.errors import PenstockError
+
+
+def run_program(main: Callable[..., None], example: str) -> None:
+    """Run it with the options of the command line. What the user can mend is one line, with its exit code."""
+    app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", add_completion=False)
+    app.command(epilog=f"Example: {example}")(main)
+    try:
+        app()
+    except PenstockError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
