@@ -381,15 +381,23 @@ def _nobody_sends(scheduled: int, outcomes: Mapping[str, Ints]) -> Sending:
 
 def read_completions(directory: RunDirectory) -> Completions:
     """Earliest terminal result of each completed event of a run, from the raw results."""
+    return _completed(read_outcomes(directory))
+
+
+def read_outcomes(directory: RunDirectory, *more: str) -> pa.Table:
+    """Terminal results of a run's scheduled events, ``RESULT_COLUMNS`` and ``more`` of each; of a redelivered event
+    there are several.
+    """
     scheduled = pq.read_metadata(directory.schedule_file).num_rows
-    return _completed(_known_results(_read_results(directory), directory.spec(), scheduled))
+    return _known_results(_read_results(directory, *more), directory.spec(), scheduled)
 
 
-def _read_results(directory: RunDirectory) -> pa.Table:
+def _read_results(directory: RunDirectory, *more: str) -> pa.Table:
     files = sorted(directory.results_folder.glob("*.parquet"))
     if not files:
         raise PenstockError(f"{directory.path}: incomplete run directory, missing results/*.parquet; run it again")
-    parts = [pq.read_table(file, columns=RESULT_COLUMNS, read_dictionary=RESULT_NAMES) for file in files]
+    columns = [*RESULT_COLUMNS, *more]
+    parts = [pq.read_table(file, columns=columns, read_dictionary=RESULT_NAMES) for file in files]
     return pa.concat_tables(parts).unify_dictionaries()
 
 

@@ -29,7 +29,7 @@ from penstock.systems import QueueSystem
 from producers.schedule import make_schedule
 from producers.workloads import Poisson, parse_workload
 from simulator.clock import nanos
-from simulator.engine import COMPLETED, REJECTED
+from simulator.engine import COMPLETED, REJECTED, Floats
 from simulator.network_play import Played, play
 from simulator.queue_bank import make_engine
 from simulator.queue_measures import QueueMeasures, measure
@@ -85,18 +85,27 @@ def by_formula(rate_per_s: float, servers: int) -> Row:
     return (m.p_full, m.entered_rate, m.lost_rate, m.waiting, m.in_system, m.waiting_time, m.response_time)
 
 
-class Simulated(NamedTuple):
-    """Means over replications and the half-widths of their 95 % intervals, in the order of ``HEADINGS``."""
+class Estimate(NamedTuple):
+    """Means over replications or batches and the half-widths of their 95 % intervals, in the order of ``HEADINGS``."""
 
     mean: Row
     half: Row
 
 
-def over_replications(measured: Sequence[QueueMeasures]) -> Simulated:
+def over_replications(measured: Sequence[QueueMeasures]) -> Estimate:
     """Mean and half-width of each measure; replications in which nothing arrived or entered tell no times."""
-    values = np.array([[getattr(one, name) for name in MEASURES] for one in measured])
+    return estimate(measures_of(measured))
+
+
+def measures_of(measured: Sequence[QueueMeasures]) -> Floats:
+    """As an array, shape (replications, measures in the order of ``HEADINGS``)."""
+    return np.array([[getattr(one, name) for name in MEASURES] for one in measured])
+
+
+def estimate(values: Floats) -> Estimate:
+    """Mean and half-width over ``REPLICATIONS`` rows, or as many batches; NaN says nothing."""
     half = STUDENT_97_5 * np.nanstd(values, axis=0, ddof=1) / sqrt(len(values))
-    return Simulated(tuple(np.nanmean(values, axis=0).tolist()), tuple(half.tolist()))
+    return Estimate(tuple(np.nanmean(values, axis=0).tolist()), tuple(half.tolist()))
 
 
 def _spec(system: QueueSystem, seconds: float, seed: int, replicas: int, scaler: str = "none") -> RunSpec:
@@ -118,7 +127,7 @@ def _poisson(rate_per_s: float, seconds: float, seed: int) -> Schedule:
     return make_schedule(Poisson(rate_per_s=rate_per_s, duration_s=seconds), seed=seed, partitions=1)
 
 
-def steady(rate_per_s: float, servers: int, replications: int = REPLICATIONS) -> Simulated:
+def steady(rate_per_s: float, servers: int, replications: int = REPLICATIONS) -> Estimate:
     """One queue with a fixed number of containers, after a warm-up."""
     system = msgspec.structs.replace(BANK, scaled="containers")
     seconds = WARM_UP_S + STEADY_S
@@ -131,7 +140,7 @@ def steady(rate_per_s: float, servers: int, replications: int = REPLICATIONS) ->
     return over_replications(measured)
 
 
-def ramps(rate_per_s: float, queues: int, replications: int = RAMP_REPLICATIONS) -> list[Simulated]:
+def ramps(rate_per_s: float, queues: int, replications: int = RAMP_REPLICATIONS) -> list[Estimate]:
     """Queues of equal shares whose functions start with nothing: the measures of the first queue in each time unit."""
     measured: list[list[QueueMeasures]] = [[] for _ in range(LAST_TIME)]
     for replication in range(replications):
