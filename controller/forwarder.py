@@ -6,9 +6,9 @@ Poisson streams, for which the papers' M/M/s/K formulas hold, while a fixed turn
 queue at its bound rejects the publish. Then, by the system's ``when_full``, the event is lost (its Result says
 rejected) or it goes to another queue, and where none has room it is held, the oldest to be tried first, until one has.
 
-An event is acknowledged once the broker has confirmed it in its sub-queue, or once its Result is out: whenever this
-process is killed, nothing is lost, and what comes twice the ledger tells apart. Shares and report go through
-``controller.routing_board``.
+An event is acknowledged once the broker has confirmed it in its sub-queue, or once its Result is out, together with
+others that are (``controller.in_hand``): whenever this process is killed, nothing is lost, and what comes twice the
+ledger tells apart. Shares and report go through ``controller.routing_board``.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from controller.in_hand import Hand
 from controller.routing import ForwarderReport, QueueFlow, Routing
 from controller.routing_board import RoutingBoard
 from penstock.amqp import Delivery, Link, Outcome, connection_name, main_queue, sub_queue
@@ -163,7 +164,7 @@ class Forwarder:
         self._routing: Routing | None = None
         self._flows: dict[str, _Flow] = {}
         self._nowhere = 0
-        self._hand: dict[int, _Event] = {}
+        self._hand: Hand[_Event] = Hand()
         self._waiting: deque[_Event] = deque()
         self._way = _Way(0)
         self._former_ways: list[_Way] = []
@@ -209,6 +210,7 @@ class Forwarder:
                 self._follow(self._wanted)
             if self._waiting:
                 self._pump()
+            self._acknowledge()
             if (now_s := time.monotonic()) >= due_s:
                 due_s = now_s + REPORT_S
                 self._report = self._state()
@@ -228,7 +230,8 @@ class Forwarder:
         self._blocked, self._limit = False, self._window
 
     def _take(self, delivery: Delivery) -> None:
-        event = self._hand[delivery.tag] = _Event(delivery)
+        event = _Event(delivery)
+        self._hand.take(delivery, event)
         if not self._waiting and self._outstanding < self._limit and self._draws.queues:
             self._publish(event)
             return
@@ -338,11 +341,13 @@ class Forwarder:
         return self._results is not None and self._results.outstanding > 0
 
     def _done(self, event: _Event) -> bool:
-        """Acknowledge it. False if that came too late: it will be delivered again."""
-        acknowledged = self._link.ack(event.delivery)
-        if acknowledged:
-            del self._hand[event.delivery.tag]
-        return acknowledged
+        """It is to be acknowledged. False if that came too late: it will be delivered again."""
+        return self._hand.done(event.delivery, event)
+
+    def _acknowledge(self) -> None:
+        """All that was done in this turn of the loop."""
+        for delivery, multiple in self._hand.acknowledgements():
+            self._link.ack(delivery, multiple=multiple)
 
     def _flow(self, queue: str) -> _Flow:
         flow = self._flows.get(queue)
@@ -407,6 +412,8 @@ class Forwarder:
             self._link.serve(RETRY_S)
             if self._results is not None:
                 self._results.poll(0)
+            self._acknowledge()
+        self._acknowledge()
         self._link.close()
         self._hand.clear()
 

@@ -100,6 +100,25 @@ RECONNECT_S: Final = 0.25
 CLOSE_S: Final = 3.0
 
 
+class _Connection(SelectConnection):  # type: ignore[misc]  # pika tells no types
+    """Hands what is written in one turn of the loop to its socket in one piece. pika sends each frame by itself, three
+    for a message: a third of the processor time of a process that only forwards.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._written: list[bytes] = []
+        super().__init__(*arguments, **options)
+
+    def _adapter_emit_data(self, data: bytes) -> None:
+        self._written.append(data)
+
+    def send_written(self) -> None:
+        """To be called before each wait. Without a socket there is nobody to whom it could go any more."""
+        if self._written and self._transport is not None:
+            self._transport.write(b"".join(self._written))
+        self._written.clear()
+
+
 class Link:
     """A connection with one channel that comes back by itself. Everything happens in the thread that calls ``serve``.
 
@@ -158,6 +177,8 @@ class Link:
         """Wait for up to ``timeout_s`` (to the millisecond above) until there is something to send, to receive or to
         call, and do that. To be called again and again; with 0 it only does what can be done at once.
         """
+        if self._connection is not None:
+            self._connection.send_written()
         wake_up = self._loop.call_later(max(0.0, timeout_s), _nothing)
         self._loop.poll()
         self._loop.process_timeouts()
@@ -238,11 +259,13 @@ class Link:
             # With an answer, upon which pika forgets the tag. It gives back what comes for the tag until then.
             self._channel.basic_cancel(tag, callback=_nothing)
 
-    def ack(self, delivery: Delivery) -> bool:
-        """The message is done with. False if its connection is no more: it will be delivered again."""
+    def ack(self, delivery: Delivery, *, multiple: bool = False) -> bool:
+        """The message is done with; ``multiple``: so is all that this link was delivered before it. False if its
+        connection is no more: it will be delivered again.
+        """
         if not self.up or delivery.life != self._life:
             return False
-        self._channel.basic_ack(delivery.tag)
+        self._channel.basic_ack(delivery.tag, multiple)
         return True
 
     def give_back(self, delivery: Delivery) -> bool:
@@ -257,7 +280,7 @@ class Link:
     def _connect(self) -> None:
         if self._closing:
             return
-        self._connection = SelectConnection(
+        self._connection = _Connection(
             self._parameters,
             on_open_callback=self._connected,
             on_open_error_callback=lambda _, error: self._lost(error),

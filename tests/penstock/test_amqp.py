@@ -132,6 +132,24 @@ def test_a_bounded_queue_refuses_what_exceeds_its_bound_until_the_bound_is_chang
 
 
 @pytest.mark.live
+def test_what_is_published_in_one_turn_goes_out_in_one_piece(
+    management: Management, make_link: Callable[..., Link], run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, queue = make_link(), main_queue(run)
+    management.declare_queue(queue)
+    socket, written, outcomes = link._connection._transport, [], list[Outcome]()
+    write = socket.write
+    monkeypatch.setattr(socket, "write", lambda data: (written.append(len(data)), write(data)))
+    for _ in range(50):
+        assert link.publish(queue, b"x" * 350, outcomes.append, published_ns=1)
+    assert written == [], "nothing goes out between two turns"
+    serve(link, lambda: len(outcomes) == 50)
+    assert outcomes == ["confirmed"] * 50
+    assert len(written) == 1
+    assert written[0] > 50 * 350
+
+
+@pytest.mark.live
 def test_what_is_published_to_no_queue_is_unroutable(make_link: Callable[..., Link], run: str) -> None:
     link = make_link()
     outcomes: list[Outcome] = []
