@@ -137,9 +137,14 @@ def test_what_is_published_in_one_turn_goes_out_in_one_piece(
 ) -> None:
     link, queue = make_link(), main_queue(run)
     management.declare_queue(queue)
-    socket, written, outcomes = link._connection._transport, [], list[Outcome]()
+    socket, written, outcomes = link._connection._transport, list[int](), list[Outcome]()
     write = socket.write
-    monkeypatch.setattr(socket, "write", lambda data: (written.append(len(data)), write(data)))
+
+    def note(data: bytes) -> None:
+        written.append(len(data))
+        write(data)
+
+    monkeypatch.setattr(socket, "write", note)
     for _ in range(50):
         assert link.publish(queue, b"x" * 350, outcomes.append, published_ns=1)
     assert written == [], "nothing goes out between two turns"
