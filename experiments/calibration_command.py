@@ -101,7 +101,7 @@ def _print(measured: "PipelineCalibration", system: "FunctionSystem") -> None:
     )
     console.print(f"a request that waits nowhere: {_told(whole)}, deadline {_ms(measured.deadline_s)}")
     targets = {each.name: rho * each.service_rate_per_s for each in measured.functions}
-    settings = (f"--set rps.target_by_fleet.{name}={target_per_s:.4g}" for name, target_per_s in targets.items())
+    settings = (f"--set rps.target_by_fleet_per_s.{name}={target_per_s:.4g}" for name, target_per_s in targets.items())
     console.print(f"\nFor scalers: {' '.join(settings)}")
 
 

@@ -113,7 +113,7 @@ def make_parameters(name: str, kind: type[Any], given: Mapping[str, Any]) -> Any
 
 
 def _with_entries(given: Mapping[str, Any]) -> dict[str, Any]:
-    """``target_by_fleet.pdf`` is the entry ``pdf`` of the parameter ``target_by_fleet``, beside those that it has."""
+    """``target_by_fleet_per_s.pdf`` is the entry ``pdf`` of that parameter, beside those that it has."""
     values: dict[str, Any] = {}
     for key, value in given.items():
         parameter, dot, entry = key.partition(".")
@@ -137,7 +137,7 @@ def parse_scaler(text: str, settings: Mapping[str, Mapping[str, str]] | None = N
 
 def parse_settings(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
     """``["binpack.f_up=0.8"]`` → ``{"binpack": {"f_up": "0.8"}}``. An entry of a parameter that is a mapping has a name
-    of its own: ``rps.target_by_fleet.pdf=50``.
+    of its own: ``rps.target_by_fleet_per_s.pdf=50``.
     """
     settings: dict[str, dict[str, str]] = {}
     for text in assignments:

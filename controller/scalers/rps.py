@@ -34,13 +34,13 @@ def replicas_for_load(current_load_per_s: float, target_per_replica_per_s: float
 @dataclass(frozen=True)
 class RpsParameters:
     """The target is what a load generator found one replica to carry. Not given for a fleet, neither by
-    ``target_by_fleet`` nor by ``target_per_replica_per_s``, it is ρ times the measured service rate of a replica, with
-    the utilisation that AMESoS and DwP aim at, so that the three differ in what they look at only (our choice: the
+    ``target_by_fleet_per_s`` nor by ``target_per_replica_per_s``, it is ρ times the measured service rate of a replica,
+    with the utilisation that AMESoS and DwP aim at, so that the three differ in what they look at only (our choice: the
     paper prints no targets, and at the service rate itself a queue would never be worked off).
     """
 
     target_per_replica_per_s: float | None = None
-    target_by_fleet: Mapping[str, float] = field(default_factory=dict)
+    target_by_fleet_per_s: Mapping[str, float] = field(default_factory=dict)
     rho: float = 0.7
     decision_interval_s: float = 2.5
 
@@ -50,7 +50,8 @@ class RpsParameters:
             raise ValueError(f"rho={self.rho:g}: expected a number above 0 and up to 1")
         if self.target_per_replica_per_s is not None:
             require_positive(target_per_replica_per_s=self.target_per_replica_per_s)
-        require_positive(**{f"target_by_fleet.{fleet}": target for fleet, target in self.target_by_fleet.items()})
+        by_fleet = self.target_by_fleet_per_s
+        require_positive(**{f"target_by_fleet_per_s.{fleet}": target for fleet, target in by_fleet.items()})
 
 
 class RpsState(msgspec.Struct, frozen=True):
@@ -90,7 +91,7 @@ class Rps(SingleFleetScaler[RpsParameters, RpsState]):
         load = seen.arrivals.rate_per_s(p.decision_interval_s)
         if load is None:
             return hold_part("no rate yet: this is the first reading of the arrivals"), seen
-        target = p.target_by_fleet.get(part.fleet, p.target_per_replica_per_s)
+        target = p.target_by_fleet_per_s.get(part.fleet, p.target_per_replica_per_s)
         why: dict[str, Term] = {"currentLoad_per_s": load}
         if target is None and seen.service_rate_per_s is not None:
             target = p.rho * seen.service_rate_per_s

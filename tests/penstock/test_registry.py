@@ -35,10 +35,11 @@ def test_settings_are_grouped_by_scaler() -> None:
 
 
 def test_an_entry_of_a_mapping_is_set_by_its_own_name() -> None:
-    settings = parse_settings(["rps.target_by_fleet.pdf=50", "rps.target_by_fleet.left-reduce=2.5", "rps.rho=0.6"])
-    given = {"target_by_fleet": {"store": 70}, **settings["rps"]}
+    targets = ["rps.target_by_fleet_per_s.pdf=50", "rps.target_by_fleet_per_s.left-reduce=2.5"]
+    settings = parse_settings([*targets, "rps.rho=0.6"])
+    given = {"target_by_fleet_per_s": {"store": 70}, **settings["rps"]}
     parameters = make_parameters("rps", RpsParameters, given)
-    assert parameters.target_by_fleet == {"store": 70.0, "pdf": 50.0, "left-reduce": 2.5}
+    assert parameters.target_by_fleet_per_s == {"store": 70.0, "pdf": 50.0, "left-reduce": 2.5}
     assert parameters.rho == 0.6
     with pytest.raises(PenstockError, match=r"rps.rho.pdf=1: Expected `float`, got `object`"):
         make_parameters("rps", RpsParameters, {"rho.pdf": "1"})

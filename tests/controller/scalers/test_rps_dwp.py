@@ -100,7 +100,7 @@ def test_rps_follows_the_rate_of_the_last_interval() -> None:
 
 
 def test_rps_scales_each_function_by_its_own_rate() -> None:
-    scaler = rps(target_per_replica_per_s=20, target_by_fleet={"pdf": 5})
+    scaler = rps(target_per_replica_per_s=20, target_by_fleet_per_s={"pdf": 5})
     pipeline = Pipeline(scaler, DOCUMENT)
     pipeline.epoch(0)
     qr, pdf, digest, store = pipeline.observation({}).functions
@@ -204,7 +204,7 @@ def test_the_scalers_meet_the_contract() -> None:
     ("make", "parameters", "said"),
     [
         (rps, {"target_per_replica_per_s": "0"}, "target_per_replica_per_s=0: expected a number above 0"),
-        (rps, {"target_by_fleet": {"qr": "-1"}}, "target_by_fleet.qr=-1"),
+        (rps, {"target_by_fleet_per_s": {"qr": "-1"}}, "target_by_fleet_per_s.qr=-1"),
         (rps, {"rho": "1.5"}, "rho=1.5: expected a number above 0 and up to 1"),
         (rps, {"decision_interval_s": "inf"}, "decision_interval_s=inf"),
         (dwp, {"up_share": "1"}, "up_share=1"),
