@@ -27,6 +27,10 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)
 # --- names of a run ---------------------------------------------------------------------------------------------------
 
 
+RUN: Final = re.compile(r"(\d{8}T\d{6}Z-[a-z0-9-]+)\.")
+"""How the name of something of a run begins, whichever run that is: runs are named by their directories."""
+
+
 def prefix(run: str) -> str:
     """How the names of all queues, exchanges and policies of a run begin."""
     return f"{run}."
@@ -505,6 +509,15 @@ class Management:
             policies=named("/api/policies/%2F", "name", prefix(run)),
             connections=named("/api/connections", "user_provided_name", connection_name(run, "")),
         )
+
+    def runs(self) -> tuple[str, ...]:
+        """Names of the runs of which there is a queue, an exchange or a policy."""
+        there = [
+            one["name"]
+            for kind in ("queues", "exchanges", "policies")
+            for one in self._ask("GET", f"/api/{kind}/%2F?columns=name")
+        ]
+        return tuple(sorted({found[1] for name in there if (found := RUN.match(name))}))
 
     def delete_run(self, run: str) -> None:
         """Delete every queue, exchange and policy of a run. Its connections are its processes' to close."""

@@ -25,6 +25,7 @@ from infra.local.redis import Redis
 from infra.local.service import PREFIX, Service
 from infra.local.settings import ServiceSettings
 from infra.local.state import MARKER, StateFolder, tail
+from penstock.amqp import Management, ManagementError
 from penstock.errors import PenstockError
 from penstock.settings import Endpoints, Folders
 from penstock.supervision import NoSupervisorError, Program, ProgramStatus, Supervisor, base_environment
@@ -32,6 +33,8 @@ from penstock.world import Progress
 
 ALL_SERVICES: Final = ("kafka", "rabbitmq", "redis", "prometheus", "gateway")
 QUIT_TIMEOUT_S: Final = 45.0
+RUNS_GRACE_S: Final = 30.0
+"""For the programs of runs; what takes longer is ended with the services."""
 LEFTOVER_GRACE_S: Final = 10.0
 POLL_S: Final = 0.1
 
@@ -115,10 +118,41 @@ class LocalServices:
         stopped = [name.removeprefix(PREFIX) for name, program in (programs or {}).items() if program.pid is not None]
         if programs is not None:
             self._tell(f"stopping {', '.join(stopped) or 'the supervisor'}")
+            self._end_runs()
+            self._clear_broker()
             self._supervisor.quit()
             wait_until_gone(self.state.path, QUIT_TIMEOUT_S)
         stopped += self._clear_leftovers()
         return stopped
+
+    def _end_runs(self) -> None:
+        """Programs of runs go before the services that they use, so that they can say their last words."""
+        told: set[str] = set()
+        deadline = time.monotonic() + RUNS_GRACE_S
+        while (left := self._programs_of_runs()) and time.monotonic() < deadline:
+            for name in left:
+                if name not in told:
+                    self._supervisor.remove(name, wait=False)
+                    told.add(name)
+            time.sleep(POLL_S)
+
+    def _programs_of_runs(self) -> list[str]:
+        return [name for name in self._programs() or {} if not name.startswith(PREFIX)]
+
+    def _clear_broker(self) -> None:
+        """A run that was killed could not clear its queues: they would be there again when RabbitMQ starts anew."""
+        addresses = self.state.addresses()
+        if addresses is None or RabbitMq.name not in addresses.services:
+            return
+        management = Management(self.endpoints().require("rabbitmq_management"))
+        try:
+            for run in management.runs() if management.answers() else ():
+                self._tell(f"rabbitmq: deleting what {run} has left")
+                management.delete_run(run)
+        except ManagementError as error:
+            self._tell(f"rabbitmq: what runs have left stays there: {error}")
+        finally:
+            management.close()
 
     def _clear_leftovers(self) -> list[str]:
         """End what no supervisor looks after any more."""

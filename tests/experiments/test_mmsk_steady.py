@@ -75,12 +75,13 @@ def test_the_program_keeps_its_runs_and_prints_them_again(tmp_path: Path, monkey
 
 @pytest.mark.live
 def test_a_queue_on_rabbitmq_is_the_queue_of_the_formula(play: Play, tmp_path: Path) -> None:
-    """40 s of load after the warm-up. The control takes out what chance did to this one run."""
-    seconds = 40.0
+    """20 s of load after the warm-up, and many rejections. The control takes out what chance did to this one run."""
+    point, seconds = Point(120, capacity=15), 20.0
     options = Options(world="local", analytics=False)
-    live, _ = play(steady.experiment(SMALL, seconds), steady.SCALER, options)
-    (twin,) = steady.simulations([SMALL], seconds, options, tmp_path, QUIET)
-    found = steady.steady(SMALL, seconds, live, twin)
+    live, summary = play(steady.experiment(point, seconds), steady.SCALER, options)
+    assert summary.conservation.exact, summary.conservation
+    (twin,) = steady.simulations([point], seconds, options, tmp_path, QUIET)
+    found = steady.steady(point, seconds, live, twin)
     assert found.controlled is not None
     for k in MEASURED:
         name, exact = HEADINGS[k], found.exact[k]

@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,9 +25,9 @@ from infra.local.state import StateFolder
 from penstock.errors import PenstockError
 from penstock.settings import Endpoints, Folders
 from penstock.supervision import NoSupervisorError
+from tests.infra.commanding import PENSTOCK, any_ports, command
 
 Local = Callable[..., LocalServices]
-PENSTOCK = Path(sys.executable).with_name("penstock")
 
 
 @pytest.fixture
@@ -333,17 +332,6 @@ def test_redis_loses_no_acknowledged_write_to_a_kill(local_services: LocalServic
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
-
-
-def command(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PENSTOCK_STATE": str(folder), **variables}
-    return subprocess.run(
-        [PENSTOCK, *arguments], env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
-    )
-
-
-def any_ports() -> dict[str, str]:
-    return {f"PENSTOCK_{name.upper()}": "0" for name in ServiceSettings.model_fields if name.endswith("_port")}
 
 
 @pytest.mark.live
