@@ -5,7 +5,7 @@ P_K, L and W are measured by batch means: ``BATCHES`` batches of equal length af
 intervals.
 
 Near full load the states of such a queue hang together for seconds, so that an interval of 5 % takes hours of events
-(P_K at K = 50, λ = 100: 5.7 hours; L and W: 22 minutes). But a live run and its simulation have the same arrivals
+(P_K at K = 50, λ = 100: 5.7 hours; L: 22 minutes). But a live run and its simulation have the same arrivals
 and the same service times, event by event. So the simulation of the same run serves as a control variate whose mean is
 known, by the formula: "controlled" is live - simulated + formula, batch by batch. What is left in it is what the
 machine does to the queue, within an interval that is much smaller.
