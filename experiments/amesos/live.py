@@ -5,7 +5,6 @@ three tables, as the README has them: every scaler's misses, queue, cost and lat
 against its rivals, as the paper prints it; and whether the two worlds put the scalers in the same order.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
@@ -14,8 +13,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import typer
 
+from experiments.amesos.experiments import NAMES
 from experiments.amesos.figures import CLAIMS, SCALERS, change
 from experiments.analysis import Summary, summary_of
+from experiments.played import finished
+from experiments.program import run_program
 from experiments.ranking import kendall_tau
 from experiments.tables import markdown
 from penstock.clock import NANOS_PER_SECOND
@@ -104,7 +106,7 @@ def cases(directories: Iterable[RunDirectory]) -> dict[str, Runs]:
     found: dict[str, tuple[str, Runs]] = {}
     for directory in directories:
         summary = summary_of(directory)
-        if summary.world not in WORLDS or summary.conditions.get("system.type") != "function":
+        if summary.world not in WORLDS:
             continue
         key = repr(sorted((name, value) for name, value in summary.conditions.items() if _is_shared(name)))
         _, runs = found.setdefault(key, (_name(summary), {}))
@@ -222,16 +224,9 @@ def within(found: Mapping[str, Runs]) -> str:
     )
 
 
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", add_completion=False)
-
-
-@app.command(epilog="Example: python -m experiments.amesos.live runs/*")
 def main(folders: Annotated[list[Path], typer.Argument(help="Run directories of both worlds.")]) -> None:
     """Set live runs of the pipelines beside simulated ones, as Markdown."""
-    directories = (RunDirectory(folder) for folder in folders)
-    found = cases(directory for directory in directories if directory.finished)
-    if not found:
-        raise PenstockError("no finished run of a pipeline among these folders: give run directories, such as runs/*")
+    found = cases(finished(folders, NAMES.values()))
     for name, runs in found.items():
         pipeline: Any = next(iter(runs.values()))[0][0].conditions["pipeline"]
         typer.echo(f"### {name}\n\nLive / simulated, means over the runs.\n")
@@ -241,8 +236,4 @@ def main(folders: Annotated[list[Path], typer.Argument(help="Run directories of 
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except PenstockError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
+    run_program(main, "python -m experiments.amesos.live runs/*")

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from typer import Typer
 from typer.testing import CliRunner
 
-from experiments.amesos.live import app, cases, figures, mean, peak_queue
+from experiments.amesos.live import cases, figures, main, mean, peak_queue
 from experiments.analysis import summary_of
 from penstock.command import build
 from penstock.errors import PenstockError
@@ -54,6 +55,8 @@ def slower(factor: float) -> Change:
 
 
 def said(*directories: RunDirectory) -> str:
+    app = Typer()
+    app.command()(main)
     done = CliRunner().invoke(app, [str(directory.path) for directory in directories])
     if done.exception is not None:
         raise done.exception
@@ -150,5 +153,5 @@ def test_repetitions_are_averaged_and_other_requests_are_another_case(
 
 
 def test_folders_without_a_finished_run_are_told(tmp_path: Path) -> None:
-    with pytest.raises(PenstockError, match="no finished run of a pipeline"):
+    with pytest.raises(PenstockError, match="no finished run of amesos-aes or amesos-document or amesos-matrix"):
         said(RunDirectory(tmp_path))
