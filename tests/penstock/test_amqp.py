@@ -137,14 +137,14 @@ def test_what_is_published_in_one_turn_goes_out_in_one_piece(
 ) -> None:
     link, queue = make_link(), main_queue(run)
     management.declare_queue(queue)
-    socket, written, outcomes = link._connection._transport, list[int](), list[Outcome]()
-    write = socket.write
+    socket = link._connection._transport
+    written, outcomes, write = list[int](), list[Outcome](), socket.write
 
-    def note(data: bytes) -> None:
+    def counted(data: bytes) -> None:
         written.append(len(data))
         write(data)
 
-    monkeypatch.setattr(socket, "write", note)
+    monkeypatch.setattr(socket, "write", counted)
     for _ in range(50):
         assert link.publish(queue, b"x" * 350, outcomes.append, published_ns=1)
     assert written == [], "nothing goes out between two turns"
