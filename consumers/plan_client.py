@@ -8,12 +8,13 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from penstock.plan import MemberReport, PlanNotice
+from penstock.plan import MemberReport, PlanNotice, ReplicaName
 
 SLACK_S = 2.0
 """How much longer than the asked wait an answer may take."""
 
 _notice_decoder = msgspec.json.Decoder(PlanNotice)
+_name_decoder = msgspec.json.Decoder(ReplicaName)
 
 
 class PlanServiceError(Exception):
@@ -45,6 +46,14 @@ class PlanClient:
         query = "" if after is None else f"?after={after}&wait_s={wait_s:g}"
         timeout_s = self._timeout_s if after is None else wait_s + SLACK_S
         return _notice_decoder.decode(self._request("GET", f"{self._path}/plan{query}", None, timeout_s))
+
+    def replica(self, process: str, wait_s: float) -> str:
+        """Which replica a process is that does not choose its own name, waiting ``wait_s`` until it is one.
+
+        Raises PlanRefusedError if it is none by then, PlanServiceError if the service is away.
+        """
+        path = f"{self._path}/replicas/{quote(process, safe='')}?wait_s={wait_s:g}"
+        return _name_decoder.decode(self._request("GET", path, None, wait_s + SLACK_S)).replica
 
     def report(self, replica: str, report: MemberReport) -> None:
         """Tell where a member is. Raises PlanServiceError if the service is away or refuses."""

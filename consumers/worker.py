@@ -289,7 +289,7 @@ class Worker:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The process. Exit code 0 after SIGTERM or SIGINT, 2 with one line for what the user can mend."""
-    given = parser("consumers.worker", "One replica of the payment fleet.").parse_args(arguments)
+    given = parser("consumers.worker", "One replica of the payment fleet.", in_pods=True).parse_args(arguments)
     logging.getLogger("kafka").setLevel(logging.WARNING)
     for chatty in (
         "kafka.net",

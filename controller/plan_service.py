@@ -1,8 +1,8 @@
 """The plan service: how the members of a consumer group learn of plans and tell where they are.
 
 A small starlette application on uvicorn in a thread of the controller. The HTTP interface is described in
-``penstock.plan`` (``PlanNotice``, ``MemberReport``); ``PlanService`` is also the thread-safe door to the board for loop
-and actuator.
+``penstock.plan`` (``PlanNotice``, ``MemberReport``, ``ReplicaName``); ``PlanService`` is also the thread-safe door to
+the board for loop and actuator.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from controller.plans import BoardState, PendingPlan, PlanBoard
 from penstock.contracts import Groups, Phase, ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.listening import listen, port_of
-from penstock.plan import MemberPhase, MemberReport, Plan, PlanNotice
+from penstock.plan import MemberPhase, MemberReport, Plan, PlanNotice, ReplicaName
 
 LONGEST_WAIT_S = 60.0
 START_TIMEOUT_S = 10.0
@@ -65,6 +65,7 @@ class PlanService:
         self._changed_ns = time.time_ns()
         self._events: deque[ReplicaEvent] = deque()
         self._told = {replica: _phases_until(phase) for replica, phase in board.phases.items()}
+        self._replicas: dict[str, str] = {}
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -119,6 +120,14 @@ class PlanService:
         with self._changing() as board:
             board.forget(replica)
             self._told.pop(replica, None)
+
+    def introduce(self, process: str, replica: str) -> None:
+        """The process that knows itself as ``process`` (a pod, by its name) is this replica: it may ask for that."""
+        with self._lock:
+            if self._replicas.get(process) == replica:
+                return
+            self._replicas[process] = replica
+        self._notify()
 
     def events(self) -> list[ReplicaEvent]:
         """What members reported since the last call as steps in the life of replicas (started, joined, first-event,
@@ -183,6 +192,7 @@ class PlanService:
                 Route("/healthz", self._get_health),
                 Route("/groups/{group}/plan", self._get_plan),
                 Route("/groups/{group}/members/{replica}", self._post_member, methods=["POST"]),
+                Route("/groups/{group}/replicas/{process}", self._get_replica),
             ]
         )
 
@@ -195,10 +205,9 @@ class PlanService:
             return refusal
         try:
             after = int(request.query_params.get("after", "-1"))
-            wait_s = min(LONGEST_WAIT_S, max(0.0, float(request.query_params.get("wait_s", "0"))))
+            deadline = time.monotonic() + _wait_s(request)
         except ValueError:
             return _text(400, f"{request.url.query}: after is a serial (integer), wait_s a number of seconds")
-        deadline = time.monotonic() + wait_s
         while True:
             wake = self._wake
             notice = self._notice()
@@ -206,6 +215,26 @@ class PlanService:
             remaining_s = deadline - time.monotonic()
             if notice.serial != after or remaining_s <= 0 or wake is None or self._stopping:
                 return _json(notice)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wake.wait(), remaining_s)
+
+    async def _get_replica(self, request: Request) -> Response:
+        if (refusal := self._refuse(request)) is not None:
+            return refusal
+        process = str(request.path_params["process"])
+        try:
+            deadline = time.monotonic() + _wait_s(request)
+        except ValueError:
+            return _text(400, f"{request.url.query}: wait_s is a number of seconds")
+        while True:
+            wake = self._wake
+            with self._lock:
+                replica = self._replicas.get(process)
+            remaining_s = deadline - time.monotonic()
+            if replica is not None:
+                return _json(ReplicaName(replica))
+            if remaining_s <= 0 or wake is None or self._stopping:
+                return _text(404, f"{process} is no replica of {self.fleet} so far")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(wake.wait(), remaining_s)
 
@@ -290,6 +319,11 @@ def _phases_until(phase: MemberPhase) -> set[Phase]:
     """The steps that a member known from before (a restored board) has already told of."""
     order = list(REPLICA_PHASES)
     return {REPLICA_PHASES[step] for step in order[: order.index(phase) + 1]} if phase in order else {"started"}
+
+
+def _wait_s(request: Request) -> float:
+    """How long the answer may wait. ValueError if that is no number."""
+    return min(LONGEST_WAIT_S, max(0.0, float(request.query_params.get("wait_s", "0"))))
 
 
 def _json(record: object) -> Response:

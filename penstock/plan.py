@@ -117,3 +117,11 @@ class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int = -1
     fallback: str = ""
     """Why the leader answered with range instead of a plan, where it did."""
+
+
+class ReplicaName(msgspec.Struct, frozen=True):
+    """Answer of ``GET /groups/{group}/replicas/{process}[?wait_s=seconds]``: which replica a process is that does not
+    choose its name, such as a pod. 404 if it is none within the wait.
+    """
+
+    replica: str

@@ -41,6 +41,25 @@ class Folders(BaseSettings):
         return jars
 
 
+class Exposition(BaseSettings):
+    """Where a process serves its Prometheus metrics."""
+
+    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", frozen=True)
+
+    metrics: str = Field(
+        default="127.0.0.1:0",
+        description="host:port of a process' metrics, port 0: any free one; in a pod 0.0.0.0:9100",
+    )
+
+
+class Cluster(BaseSettings):
+    """Where a run lives in a Kubernetes cluster."""
+
+    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", frozen=True)
+
+    namespace: str = Field(default="penstock", description="namespace of brokers, controller and consumers")
+
+
 class Endpoints(BaseSettings):
     """Addresses and secrets that processes of a world are given; a world sets them, nobody else guesses them."""
 

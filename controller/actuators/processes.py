@@ -1,30 +1,16 @@
-"""The process actuator: a replica is a program of the local world's supervisor, which outlives the controller.
+"""The process actuator: a replica is a program of the local world's supervisor, which outlives the controller."""
 
-``apply`` only notes what is wanted and proposes the plan; a thread reconciles, some ten times a second: it starts
-what is missing, ends what has let go of its partitions, and tells what happened. The reckoning itself is in
-``roster``.
-"""
-
-import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
-from controller.actuators.roster import Roster, Work
-from controller.actuators.stepping import SteppingActuator
+from controller.actuators.consumer_group import GroupActuator
+from controller.actuators.roster import Roster
 from controller.plan_service import PlanService
-from penstock.clock import NANOS_PER_SECOND
-from penstock.contracts import Accepted, Decision, Groups, ReplicaCounts
 from penstock.errors import PenstockError
-from penstock.plan import range_groups
 from penstock.supervision import Program, ProgramStatus, Supervisor
-
-log = logging.getLogger(__name__)
-
-SILENCE_S = 5.0
-"""A worker that its supervisor gave up (it ended again and again) is tried anew after this long."""
 
 
 class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,13 +23,8 @@ class WorkerProgram(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 10.0
 
 
-class ProcessActuator(SteppingActuator[Roster]):
-    """Actuator port on a supervisor. Programs are named ``<run>:<replica>``, replicas ``<fleet>-<number>``.
-
-    ``max_replicas`` is the cap of the cluster; what it cuts is reported. ``drain_timeout_s``: a replica that goes is
-    ended after this long even if it was not seen to let go of its partitions. ``roster``: of a predecessor, to go on
-    from.
-    """
+class ProcessActuator(GroupActuator):
+    """Actuator port on a supervisor. Programs are named ``<run>:<replica>``, replicas ``<fleet>-<number>``."""
 
     def __init__(
         self,
@@ -58,63 +39,25 @@ class ProcessActuator(SteppingActuator[Roster]):
         drain_timeout_s: float = 5.0,
         roster: Roster | None = None,
     ) -> None:
-        super().__init__(roster or Roster(fleet=fleet))
-        self.fleet = fleet
+        super().__init__(
+            fleet=fleet,
+            partitions=partitions,
+            max_replicas=max_replicas,
+            plans=plans,
+            drain_timeout_s=drain_timeout_s,
+            roster=roster,
+        )
         self._prefix = f"{run}:"
-        self._partitions = partitions
-        self._max_replicas = max_replicas
         self._supervisor = supervisor
-        self._plans = plans
         self._worker = worker
-        self._drain_timeout_ns = round(drain_timeout_s * NANOS_PER_SECOND)
-        self._trouble = ""
 
-    # --- the port ----------------------------------------------------------------------------------------------------
-
-    def apply(self, decision: Decision) -> Accepted:
-        """Propose the decision's plan and note who comes and who goes. Without an assignment the plan is the range
-        one.
-        """
-        with self._lock:
-            size = len(self._roster.current())
-            wanted = decision.targets.get(self.fleet, size)
-            target = max(0, min(wanted, self._max_replicas))
-            if decision.action in ("hold", "none"):
-                return Accepted({self.fleet: size})
-            groups = decision.assignment or range_groups(range(self._partitions), target)
-            self._change(target, groups)
-        self._wake.set()
-        if target == wanted:
-            return Accepted({self.fleet: target})
-        return Accepted({self.fleet: target}, {self.fleet: f"{wanted} → {target}: cap {self._max_replicas}"})
-
-    # --- what else the controller asks -------------------------------------------------------------------------------
-
-    def counts(self) -> ReplicaCounts:
-        """Replicas by phase."""
-        with self._lock:
-            return self._roster.counts()
-
-    def snapshot(self) -> Roster:
-        """A copy of the roster, to be written down."""
-        with self._lock:
-            return msgspec.json.decode(msgspec.json.encode(self._roster), type=Roster)
-
-    def step(self) -> None:
-        """Look once and do what is to be done. A supervisor that is away is named once, and looked for again."""
-        try:
-            programs = self._programs()
-            work = self._reckon(programs)
-            for name in work.end:
-                self._supervisor.remove(self._prefix + name, wait=False)
-            for name in work.start:
-                self._supervisor.add(self._program(name))
-        except PenstockError as error:
-            if str(error) != self._trouble:
-                log.warning("replicas are left as they are: %s", error)
-            self._trouble = str(error)
-        else:
-            self._trouble = ""
+    def reconcile(self) -> None:
+        """Start what is missing, end what has let go of its partitions."""
+        work = self._reckon(self._programs())
+        for name in work.end:
+            self._supervisor.remove(self._prefix + name, wait=False)
+        for name in work.start:
+            self._supervisor.add(self._program(name))
 
     def stop_replicas(self, timeout_s: float = 30.0) -> None:
         """End every replica of this fleet, also those on the way; after ``stop``. Raises PenstockError if some stay."""
@@ -129,42 +72,6 @@ class ProcessActuator(SteppingActuator[Roster]):
             time.sleep(0.05)
         with self._lock:
             self._roster.observe({}, {}, time.time_ns())
-
-    # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _change(self, target: int, groups: Groups) -> None:
-        """The plan first, then the count (spec 4.13)."""
-        now_ns = time.time_ns()
-        current = self._roster.current()
-        if target >= len(current):
-            members = [replica.name for replica in current]
-            members += self._roster.request(target - len(current), now_ns)
-        else:
-            members = self._roster.choose_staying(target, groups, self._plans.assigned())
-        self._plans.propose(groups, members, now_ns / NANOS_PER_SECOND)
-        self._roster.drain([replica.name for replica in current if replica.name not in members], now_ns)
-
-    def _reckon(self, programs: Mapping[str, ProgramStatus]) -> Work:
-        now_ns = time.time_ns()
-        with self._lock:
-            self._plans.tick(now_ns / NANOS_PER_SECOND)
-            reports = self._plans.snapshot().members
-            for event in self._plans.events():
-                self._roster.hear(event)
-            seen = len(self._roster.events)
-            self._roster.observe(programs, reports, now_ns)
-            for event in self._roster.events[seen:]:
-                report = reports.get(event.replica)
-                if event.phase == "gone" and report is not None and report.at_ns < event.at_ns:
-                    self._plans.forget(event.replica)
-            return self._roster.work(
-                programs,
-                reports,
-                self._plans.current,
-                now_ns,
-                drain_timeout_ns=self._drain_timeout_ns,
-                silence_ns=round(SILENCE_S * NANOS_PER_SECOND),
-            )
 
     def _programs(self) -> dict[str, ProgramStatus]:
         """This fleet's programs by replica name."""

@@ -1,10 +1,11 @@
-"""A Kafka consumer group: worker processes under plans that the assignor asks for."""
+"""A Kafka consumer group: worker processes or pods under plans that the assignor asks for."""
 
 import sys
 from collections.abc import Callable, Sequence
 
 import msgspec
 
+from controller.actuators.consumer_group import GroupActuator
 from controller.actuators.processes import ProcessActuator, WorkerProgram
 from controller.actuators.roster import Roster
 from controller.monitors.kafka import KafkaMonitor, OffsetReader
@@ -15,7 +16,7 @@ from penstock.contracts import Decision, ReplicaCounts, StreamObservation
 from penstock.plan import range_groups
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
-from penstock.settings import Endpoints
+from penstock.settings import Cluster, Endpoints
 from penstock.supervision import Supervisor, replica_environment
 
 MONITOR_SHARE = 0.4
@@ -30,11 +31,12 @@ class StreamFleetState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StreamFleet:
-    """Fleet port on a supervisor and a plan service. ``worker`` is the command of a replica
-    without ``--run`` and ``--replica``.
+    """Fleet port on a plan service and a supervisor, or a Kubernetes Deployment, as the run's world says. ``worker`` is
+    the command of a replica on a supervisor without ``--run`` and ``--replica``.
     """
 
     offers = StreamObservation
+    actuator: GroupActuator
 
     def __init__(
         self,
@@ -53,26 +55,47 @@ class StreamFleet:
             state=before.board if before is not None else None,
         )
         self.plans = PlanService(board, group=spec.group, fleet=spec.fleet, url=endpoints.require("controller"))
-        self.actuator = ProcessActuator(
-            run=spec.run,
-            fleet=spec.fleet,
-            partitions=spec.partitions,
-            max_replicas=spec.max_replicas,
-            supervisor=Supervisor(endpoints.require("supervisor")),
+        roster = before.roster if before is not None else None
+        if spec.world == "kubernetes":
+            self.actuator = self._pods(roster)
+        else:
+            self.actuator = self._processes(directory, (*worker, "--run", str(directory.path)), roster)
+
+    def _processes(self, directory: RunDirectory, command: tuple[str, ...], roster: Roster | None) -> GroupActuator:
+        """A replica is a program of the local world's supervisor."""
+        return ProcessActuator(
+            run=self._spec.run,
+            fleet=self._spec.fleet,
+            partitions=self._spec.partitions,
+            max_replicas=self._spec.max_replicas,
+            supervisor=Supervisor(self._endpoints.require("supervisor")),
             plans=self.plans,
             worker=WorkerProgram(
-                command=(*worker, "--run", str(directory.path)),
-                folder=directory.path,
-                logs=directory.logs_folder,
-                env=replica_environment(),
+                command=command, folder=directory.path, logs=directory.logs_folder, env=replica_environment()
             ),
-            drain_timeout_s=2 * spec.join_timeout_s,
-            roster=before.roster if before is not None else None,
+            drain_timeout_s=2 * self._spec.join_timeout_s,
+            roster=roster,
+        )
+
+    def _pods(self, roster: Roster | None) -> GroupActuator:
+        """A replica is a pod of the Deployment that has the fleet's name; how it is run is said there."""
+        from controller.actuators.deployment import Deployment
+        from controller.actuators.kubernetes import DeploymentActuator
+
+        return DeploymentActuator(
+            deployment=Deployment(Cluster().namespace, self._spec.fleet),
+            fleet=self._spec.fleet,
+            partitions=self._spec.partitions,
+            max_replicas=self._spec.max_replicas,
+            plans=self.plans,
+            drain_timeout_s=2 * self._spec.join_timeout_s,
+            roster=roster,
         )
 
     def start(self, after_step: Callable[[], None]) -> None:
         """Serve plans, find the replicas of a predecessor, reconcile from then on."""
         self.plans.start()
+        self.actuator.connect()
         self.actuator.step()
         self.actuator.start(after_step)
 

@@ -9,6 +9,7 @@ import httpx
 import msgspec
 import pytest
 
+from consumers.plan_client import PlanClient, PlanRefusedError
 from controller.plan_service import PlanService
 from controller.plans import PlanBoard
 from penstock.errors import PenstockError
@@ -98,6 +99,27 @@ def test_a_restarted_service_does_not_tell_again_what_its_predecessor_told(servi
     successor.report("p-0", MemberReport(phase="joined", at_ns=3))
     successor.report("p-0", MemberReport(phase="first-event", at_ns=4))
     assert [event.phase for event in successor.events()] == ["first-event"]
+
+
+def test_a_process_that_does_not_choose_its_name_learns_it_once_it_is_introduced(service: PlanService) -> None:
+    client = PlanClient(service.url, "run.payments")
+    heard: list[str] = []
+    waiter = threading.Thread(target=lambda: heard.append(client.replica("pod-x2x", wait_s=20)))
+    waiter.start()
+    time.sleep(0.2)
+    assert not heard
+    service.introduce("pod-abc", "payments-1")
+    service.introduce("pod-x2x", "payments-2")
+    waiter.join(10)
+    assert heard == ["payments-2"]
+    client.close()
+
+
+def test_a_process_that_nobody_introduces_is_told_so_after_its_wait(service: PlanService) -> None:
+    client = PlanClient(service.url, "run.payments")
+    with pytest.raises(PlanRefusedError, match="pod-x2x is no replica of"):
+        client.replica("pod-x2x", wait_s=0.05)
+    client.close()
 
 
 def test_an_unknown_group_is_refused_with_the_one_that_is_served(service: PlanService) -> None:
