@@ -113,7 +113,8 @@ class Roster(msgspec.Struct, kw_only=True):
     def observe(self, programs: Mapping[str, ProgramStatus], reports: Mapping[str, MemberReport], now_ns: int) -> None:
         """Take in what runs (by replica name) and what each member said last."""
         for name, program in programs.items():
-            if name not in self.replicas and program.pid is not None and program.state != "stopping":
+            there = program.pid is not None or program.state == "starting"
+            if name not in self.replicas and there and program.state != "stopping":
                 self._adopt(name, now_ns)
         for replica in list(self.replicas.values()):
             self._watch(replica, programs.get(replica.name), now_ns)

@@ -23,6 +23,7 @@ WATCH_S: Final = 30
 REQUEST_TIMEOUT_S: Final = (3.0, 5.0)
 """To connect, to answer."""
 RETRY_S: Final = 0.5
+CONFLICT: Final = 409
 GONE: Final = 410
 
 
@@ -69,14 +70,11 @@ def call(what: str, function: Callable[..., Any], *arguments: Any, **options: An
     for 409.
     """
     try:
+        # as it is: making the library's objects of it costs more than the call, and nothing here needs them
         response = function(*arguments, **options, _preload_content=False, _request_timeout=REQUEST_TIMEOUT_S)
-        body = bytes(response.data)
+        return bytes(response.data)
     except (ApiException, urllib3.exceptions.HTTPError, OSError) as error:
         raise away(what, error) from None
-    if response.status < 300:
-        return body
-    message = refusal(body) or f"status {response.status}"
-    raise (ConflictError if response.status == 409 else KubernetesError)(f"{what}: {message}")
 
 
 def refusal(body: bytes) -> str:
@@ -92,7 +90,8 @@ def away(what: str, error: Exception) -> KubernetesError:
     if isinstance(error, KubernetesError):
         return error
     if isinstance(error, ApiException):
-        return KubernetesError(f"{what}: {refusal((error.body or '').encode()) or error.reason or error.status}")
+        kind = ConflictError if error.status == CONFLICT else KubernetesError
+        return kind(f"{what}: {refusal((error.body or '').encode()) or error.reason or error.status}")
     reason = getattr(error, "reason", None) or error
     return KubernetesError(f"{what}: the API server is away: {reason}")
 
@@ -136,23 +135,23 @@ class Watched(Generic[T]):
             return dict(self._objects)
 
     def _work(self) -> None:
-        """Watch on, list again when the watch was torn."""
-        torn = False
+        """Watch on, list again when the watch was torn. What is wrong is said once."""
+        torn, said = False, ""
         while not self._stopping.is_set():
             try:
                 if torn:
                     self._list()
                     self._changed()
-                    log.info("%s: watched again", self._what)
                     torn = False
                 self._follow()
+                said = ""
             except (KubernetesError, ApiException, urllib3.exceptions.HTTPError, OSError, msgspec.DecodeError) as error:
                 if self._stopping.is_set():
                     return
-                expired = isinstance(error, ApiException) and error.status == GONE
-                if not torn and not expired:
-                    log.warning("%s; watched again when it is back", away(self._what, error))
-                torn = True
+                torn, reason = True, str(away(self._what, error))
+                if reason != said and not (isinstance(error, ApiException) and error.status == GONE):
+                    log.warning("%s; tried again every %g s", reason, RETRY_S)
+                said = reason
                 self._stopping.wait(RETRY_S)
 
     def _list(self) -> None:

@@ -100,9 +100,11 @@ class StreamFleet:
         self.actuator.start(after_step)
 
     def bring_up(self) -> None:
-        """The initial replicas under a range plan, unless there is a plan already."""
+        """The initial replicas under a range plan, unless there is a plan already. After a predecessor that has left no
+        word, the replicas that there are.
+        """
         if not self.plans.groups:
-            wanted = self._spec.initial_replicas
+            wanted = self.counts().current or self._spec.initial_replicas
             groups = range_groups(range(self._spec.partitions), wanted)
             self.actuator.apply(Decision(action="up", targets={self._spec.fleet: wanted}, assignment=groups))
 

@@ -205,6 +205,22 @@ def test_an_actuator_without_memory_adopts_the_pods_by_the_names_that_are_on_the
     assert set(second.deployment.names()) == {"pay-1", "pay-2", "pay-3"}
 
 
+def test_a_pod_that_was_named_and_is_still_starting_is_adopted_too() -> None:
+    first = Scene()
+    first.scale(2)
+    first.step(1, settle=False)
+    first.deployment.settle(running=False)
+    first.step(1, settle=False)
+    assert set(first.deployment.names()) == {"pay-1", "pay-2"}
+    second = Scene(first.deployment)
+    second.step(1)
+    assert second.actuator.replicas() == {"pay-1": "requested", "pay-2": "requested"}
+    second.deployment.run()
+    second.step(1)
+    assert second.actuator.replicas() == {"pay-1": "started", "pay-2": "started"}
+    assert second.deployment.replicas == 2
+
+
 def test_all_replicas_end_at_the_end() -> None:
     scene = Scene()
     scene.all_joined(2)
