@@ -34,11 +34,11 @@ test-cluster: setup ## tests against the cluster of the current kubeconfig
 		$(BIN)/pytest -m cluster || { [ $$? -eq 5 ] && echo "test-cluster: there are no cluster tests yet"; }; \
 	fi
 
-up: setup only-local ## start the services and leave them running
-	@$(BIN)/penstock up
+up: setup ## start the services and leave them running; TARGET=cluster: in the cluster of the current kubeconfig
+	@$(BIN)/penstock up --target "$(TARGET)"
 
-down: .venv/.synced only-local ## stop everything that `make up` or a run has started
-	@$(BIN)/penstock down
+down: .venv/.synced ## stop everything that `make up` or a run has started; TARGET=cluster: delete it
+	@$(BIN)/penstock down --target "$(TARGET)"
 
 load: setup only-local ## Locust's page on http://localhost:8089: choose workload, rate, SLO and scaler; start and stop the load
 	@$(BIN)/penstock status >/dev/null 2>&1 || $(BIN)/penstock up

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 OF_THE_EXPERIMENT = "the experiment's"
 
 ExperimentName = Annotated[str, typer.Argument(help="Its name, as `penstock experiments` lists them.")]
-World = Annotated[str, typer.Option("--world", help="sim: virtual time; local: real services and processes.")]
+World = Annotated[
+    str, typer.Option("--world", help="sim: virtual time; local: real services and processes; kubernetes: pods.")
+]
 From = Annotated[float, typer.Option("--from", help="First second of the workload to play.")]
 Seconds = Annotated[float | None, typer.Option(help="Length of the slice in seconds.", show_default="to the end")]
 Speed = Annotated[float, typer.Option(help="Rates times this, every duration divided by it.")]

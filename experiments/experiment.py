@@ -295,6 +295,10 @@ def _faults(experiment: Experiment, options: Options, duration_s: float) -> tupl
         from simulator.world import check_faults
 
         check_faults(experiment.system, options.faults)
+    if options.world == "kubernetes":
+        from infra.kubernetes.run import check
+
+        check(experiment.system, options.faults)
     return tuple(
         Fault(fault.kind, fault.at_s / options.speed, fault.seconds / options.speed)
         for fault in sorted(options.faults, key=lambda fault: fault.at_s)

@@ -4,7 +4,7 @@ from penstock.errors import PenstockError
 from penstock.runspec import WorldName
 from penstock.world import Progress, World
 
-THERE: tuple[WorldName, ...] = ("sim", "local")
+THERE: tuple[WorldName, ...] = ("sim", "local", "kubernetes")
 
 
 def world_name(text: str) -> WorldName:
@@ -12,7 +12,7 @@ def world_name(text: str) -> WorldName:
     for name in THERE:
         if text == name:
             return name
-    raise PenstockError(f"--world {text}: choose {' or '.join(THERE)}")
+    raise PenstockError(f"--world {text}: choose {', '.join(THERE[:-1])} or {THERE[-1]}")
 
 
 def make_world(name: WorldName, tell: Progress) -> World:
@@ -26,5 +26,7 @@ def make_world(name: WorldName, tell: Progress) -> World:
             from simulator.world import SimWorld
 
             return SimWorld(tell)
-        case other:
-            raise AssertionError(f"{other} is there but cannot be made")
+        case "kubernetes":
+            from infra.kubernetes.world import KubernetesWorld
+
+            return KubernetesWorld(tell)

@@ -1,12 +1,13 @@
 """``penstock up``, ``down``, ``status`` and ``env``: the services of the local world."""
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 if TYPE_CHECKING:
+    from infra.kubernetes.services import ClusterServices
     from infra.local.services import LocalServices
 
 WHERE = (
@@ -31,8 +32,18 @@ def register(app: typer.Typer) -> None:
     app.command("env", epilog='Example: eval "$(penstock env)"')(env)
 
 
-def up() -> None:
-    """Start the services of the local world."""
+Target = Annotated[
+    str, typer.Option(help="local, or an overlay of infra/kubernetes: the cluster of the current kubeconfig.")
+]
+
+
+def up(target: Target = "local") -> None:
+    """Start the services of the local world, or brokers and monitoring on a cluster."""
+    if target != "local":
+        console = Console(stderr=True, highlight=False)
+        _cluster(target, console).up()
+        console.print("up. To play on it: penstock run … --world kubernetes; to delete it: penstock down --target …")
+        return
     from infra.local.grafana import NOT_INSTALLED, Grafana
     from infra.local.services import ALL_SERVICES
 
@@ -51,9 +62,12 @@ def up() -> None:
     console.print('up. For a shell of your own: eval "$(penstock env)"; to stop: penstock down')
 
 
-def down() -> None:
-    """Stop everything of the state folder: services, replicas, runs. Data and logs stay."""
+def down(target: Target = "local") -> None:
+    """Stop everything of the state folder: services, replicas, runs. Data and logs stay. On a cluster, delete all."""
     console = Console(stderr=True, highlight=False)
+    if target != "local":
+        console.print("deleted" if _cluster(target, console).down() else "nothing was there")
+        return
     try:
         stopped = _services(console).down()
     except KeyboardInterrupt:
@@ -83,6 +97,12 @@ def env() -> None:
     """Print the addresses and secrets of what is up, as export lines for a shell."""
     for name, value in _services(Console(stderr=True)).exports().items():
         typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+def _cluster(target: str, console: Console) -> "ClusterServices":
+    from infra.kubernetes.services import ClusterServices
+
+    return ClusterServices(_services(console), lambda line: console.print(line, markup=False), target)
 
 
 def _services(console: Console) -> "LocalServices":

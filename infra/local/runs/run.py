@@ -8,18 +8,18 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 import redis
 
 from infra.local.collect import MachineSampler, copy_ledger, copy_results
-from infra.local.services import LocalServices
 from infra.local.state import tail
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.rundir import JsonLines, RunDirectory
 from penstock.runspec import Fault, FaultKind, FaultRecord, RunSpec
+from penstock.settings import Endpoints
 from penstock.supervision import Program, Supervisor
 from penstock.topics import admin_client, delete_topics
 
@@ -29,6 +29,26 @@ LEAD_S = 3.0
 DRAIN_STALL_S = 30.0
 """A drain in which nothing moves for this long is given up; what is left counts as in flight."""
 DRAIN_POLL_S = 0.5
+
+
+class RunServices(Protocol):
+    """What a run asks of the world's services."""
+
+    def endpoints(self) -> Endpoints:
+        """Addresses and secrets of what is up."""
+        ...
+
+    def environment(self) -> dict[str, str]:
+        """All of the environment of the run's processes."""
+        ...
+
+    def stop_service(self, name: str) -> None:
+        """Stop a service gracefully; returns when it has ended."""
+        ...
+
+    def start_service(self, name: str) -> None:
+        """Start a stopped service, and wait until it answers."""
+        ...
 
 
 class LocalRun(ABC):
@@ -42,7 +62,7 @@ class LocalRun(ABC):
     """Programs that are no replicas."""
     controller_options: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, services: LocalServices, spec: RunSpec, directory: RunDirectory) -> None:
+    def __init__(self, services: RunServices, spec: RunSpec, directory: RunDirectory) -> None:
         self.services = services
         self.spec = spec
         self.directory = RunDirectory(directory.path.absolute())

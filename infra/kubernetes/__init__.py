@@ -1,0 +1,1 @@
+"""The Kubernetes world: brokers, monitoring, controller and consumers as pods."""

@@ -1,0 +1,76 @@
+"""kubectl on the current kubeconfig, in one namespace: what a person would type, with its errors as one line."""
+
+import shutil
+import subprocess
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from penstock.errors import PenstockError
+
+TIMEOUT_S: Final = 60.0
+LAST_LINES: Final = 3
+
+
+class NoClusterError(PenstockError):
+    """There is no kubectl, no kubeconfig, or nobody answers."""
+
+
+class Kubectl:
+    """Every call is a process of its own. Raises PenstockError with what kubectl said last."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def run(self, *arguments: str, given: bytes | None = None, timeout_s: float = TIMEOUT_S) -> bytes:
+        """Its standard output. ``given``: its standard input."""
+        program = shutil.which("kubectl")
+        if program is None:
+            raise NoClusterError(
+                "there is no kubectl on PATH: https://kubernetes.io/docs/tasks/tools tells how to get it"
+            )
+        command = (program, "--namespace", self.namespace, *arguments)
+        try:
+            done = subprocess.run(command, input=given or b"", capture_output=True, timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            raise PenstockError(f"kubectl {_short(arguments)}: no answer within {timeout_s:g} s") from None
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip().splitlines()
+            raise PenstockError(f"kubectl {_short(arguments)}: {' '.join(said[-LAST_LINES:]) or done.returncode}")
+        return done.stdout
+
+    def get(self, *arguments: str) -> Any:
+        """Objects as JSON says them."""
+        return msgspec.json.decode(self.run("get", *arguments, "--output=json"))
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        """Make objects, or make them so."""
+        listed = {"apiVersion": "v1", "kind": "List", "items": objects}
+        self.run("apply", "--filename=-", given=msgspec.json.encode(listed))
+
+    def patch(self, what: str, body: Mapping[str, Any]) -> None:
+        """Change an object (``deployment/name``) in a few places, lists by the names in them."""
+        self.run("patch", what, "--type=strategic", f"--patch={msgspec.json.encode(body).decode()}")
+
+    def execute(
+        self, pod: str, container: str, script: str, given: bytes | None = None, timeout_s: float = 30
+    ) -> bytes:
+        """Run a shell script in a container of a pod (``pod-name`` or ``deployment/name``)."""
+        stdin = () if given is None else ("--stdin",)
+        command = ("exec", pod, f"--container={container}", *stdin, "--", "sh", "-euc", script)
+        return self.run(*command, given=given, timeout_s=timeout_s)
+
+    def require_cluster(self) -> None:
+        """Raise NoClusterError if there is no cluster to talk to."""
+        try:
+            self.run("get", "--raw=/readyz", "--request-timeout=10s", timeout_s=20)
+        except NoClusterError:
+            raise
+        except PenstockError as error:
+            raise NoClusterError(f"no Kubernetes cluster to be reached by the current kubeconfig: {error}") from None
+
+
+def _short(arguments: tuple[str, ...]) -> str:
+    """The call without its long arguments, which may hold anything."""
+    return " ".join(argument for argument in arguments[:4] if len(argument) < 60 and "\n" not in argument)

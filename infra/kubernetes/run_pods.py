@@ -1,0 +1,184 @@
+"""Controller and consumers of one run as pods: what the Deployments are told of a run, and what is read of them."""
+
+import io
+import re
+import tarfile
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from controller.actuators.pods import Pod
+from infra.kubernetes.kubectl import Kubectl
+from infra.kubernetes.services import HOPELESS, PART_OF, ClusterServices
+from penstock.errors import PenstockError
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
+
+CONTROLLER: Final = "controller"
+SPEC: Final = "run"
+JOURNAL: Final = ("decisions.jsonl", "replicas.jsonl", "controller-state.json")
+READY_TIMEOUT_S: Final = 180.0
+GONE_TIMEOUT_S: Final = 60.0
+KILL_TIMEOUT_S: Final = 20.0
+POLL_S: Final = 0.3
+LABEL_LENGTH: Final = 63
+
+
+class RunPods:
+    """Of the run in ``directory``. The fleet's Deployment has the fleet's name."""
+
+    def __init__(self, services: ClusterServices, spec: RunSpec, directory: RunDirectory) -> None:
+        self._services = services
+        self._kubectl: Kubectl = services.kubectl
+        self._run = spec.run
+        self._fleet = spec.fleet
+        self._directory = directory
+        self._folder = f"/runs/{spec.run}"
+
+    # --- life of the run ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Hand over what was asked for and start the controller, which starts the consumers."""
+        self._write_spec()
+        template = {"metadata": {"labels": {"penstock.dev/run": label(self._run)}}}
+        self._kubectl.patch(f"deployment/{self._fleet}", {"spec": {"replicas": 0, "template": template}})
+        env = [{"name": "RUN", "value": self._run}]
+        containers: dict[str, Any] = {
+            "initContainers": [{"name": "lay-out", "env": env}],
+            "containers": [{"name": CONTROLLER, "env": env}],
+        }
+        self._kubectl.patch(
+            f"deployment/{CONTROLLER}", {"spec": {"replicas": 1, "template": {**template, "spec": containers}}}
+        )
+
+    def await_ready(self) -> None:
+        """Until the initial replicas serve. PenstockError with the reason if they can't."""
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        ready = f"{self._folder}/{self._directory.controller_ready_file.name}"
+        while True:
+            if any(pod.life is not None for pod in self.pods(CONTROLLER)):
+                try:
+                    self._execute(f"for i in $(seq 50); do [ -e '{ready}' ] && exit 0; sleep 0.1; done; exit 1")
+                except PenstockError:
+                    pass  # not yet, or it has just been started again
+                else:
+                    return
+            self._check(deadline_s)
+            time.sleep(POLL_S)
+
+    def tell_start(self, spec: RunSpec) -> None:
+        """The run has a start: tell the controller, and whoever would take its place."""
+        del spec  # it is in the directory
+        script = f"cat > {self._folder}/run.json.partial && mv {self._folder}/run.json.partial {self._folder}/run.json"
+        self._execute(script, given=self._directory.spec_file.read_bytes())
+        self._write_spec()
+
+    def fetch(self) -> None:
+        """Copy the controller's journal and what the pods have said into the run's directory."""
+        raw = self._insist(f"cd {self._folder} && tar -cf - $(ls {' '.join(JOURNAL)} 2>/dev/null)")
+        with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+            archive.extractall(self._directory.path, filter="data")
+        for pod in (*self.pods(CONTROLLER), *self.pods(self._fleet)):
+            if pod.life is None:
+                continue
+            log = self._kubectl.run("logs", pod.name, "--all-containers=true", "--prefix=false")
+            (self._directory.logs_folder / f"{pod.replica or pod.name}.log").write_bytes(log)
+
+    def end(self) -> None:
+        """No controller, then no consumers; returns when their pods are gone."""
+        for deployment in (CONTROLLER, self._fleet):
+            self._kubectl.run("scale", f"deployment/{deployment}", "--replicas=0")
+            selector = f"--selector=app.kubernetes.io/name={deployment}"
+            self._kubectl.run(
+                "wait",
+                "pods",
+                selector,
+                "--for=delete",
+                f"--timeout={GONE_TIMEOUT_S:g}s",
+                timeout_s=GONE_TIMEOUT_S + 10,
+            )
+        self._kubectl.run("delete", f"configmap/{SPEC}", "--ignore-not-found")
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def kill_worker(self) -> str:
+        """Delete a consumer's pod without notice; its name."""
+        running = [pod for pod in self.pods(self._fleet) if pod.life is not None and not pod.ending]
+        if not running:
+            return "no worker was running"
+        first = min(running, key=lambda pod: pod.replica)
+        self._kubectl.run("delete", "pod", first.name, "--grace-period=0", "--force", "--wait=false")
+        return f"{first.replica} (pod {first.name})"
+
+    def kill_controller(self) -> str:
+        """SIGKILL its process; the kubelet starts it again."""
+        script = (
+            "for process in /proc/[0-9]*; do"
+            " if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '^python -m controller.main'; then"
+            " kill -KILL ${process#/proc/}; fi; done"
+        )
+        before = sum(pod.restarts for pod in self.pods(CONTROLLER))
+        with suppress(PenstockError):  # the container takes the script with it
+            self._execute(script)
+        deadline_s = time.monotonic() + KILL_TIMEOUT_S
+        while sum(pod.restarts for pod in self.pods(CONTROLLER)) <= before:
+            if time.monotonic() > deadline_s:
+                raise PenstockError(f"the controller's process was not killed within {KILL_TIMEOUT_S:g} s")
+            time.sleep(POLL_S)
+        return CONTROLLER
+
+    def blind(self, *, blind: bool) -> None:
+        """Let the controller's monitor see nothing, or see again."""
+        file = f"{self._folder}/{self._directory.blind_file.name}"
+        self._execute(f"touch {file}" if blind else f"rm -f {file}")
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def pods(self, deployment: str) -> list[Pod]:
+        """The pods of a Deployment."""
+        found = self._kubectl.get("pods", f"--selector=app.kubernetes.io/name={deployment}")["items"]
+        return [msgspec.convert(each, Pod) for each in found]
+
+    def _execute(self, script: str, given: bytes | None = None) -> bytes:
+        return self._kubectl.execute(f"deployment/{CONTROLLER}", CONTROLLER, script, given)
+
+    def _insist(self, script: str) -> bytes:
+        """Run a script in the controller's container, again while that is just being started again."""
+        deadline_s = time.monotonic() + KILL_TIMEOUT_S
+        while True:
+            try:
+                return self._execute(script)
+            except PenstockError:
+                if time.monotonic() > deadline_s:
+                    raise
+            time.sleep(POLL_S)
+
+    def _write_spec(self) -> None:
+        self._kubectl.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": SPEC, "labels": PART_OF},
+                "data": {"run.json": self._directory.spec_file.read_text()},
+            }
+        )
+
+    def _check(self, deadline_s: float) -> None:
+        """Raise PenstockError if the pods will not come up, or have not in time."""
+        troubles = self._services.troubles()
+        hopeless = [line for line in troubles if any(word in line for word in HOPELESS)]
+        if hopeless:
+            raise PenstockError(f"the run's pods do not come up: {'; '.join(hopeless)}")
+        if time.monotonic() > deadline_s:
+            said = self._kubectl.run("logs", f"deployment/{CONTROLLER}", "--tail=5").decode(errors="replace")
+            raise PenstockError(
+                f"controller and consumers are not ready after {READY_TIMEOUT_S:g} s: "
+                f"{'; '.join(troubles) or 'the end of its log:'}\n{said}"
+            )
+
+
+def label(text: str) -> str:
+    """A label's value: what is not allowed in it becomes a dash, what is too long is cut."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "-", text)[:LABEL_LENGTH].strip("-_.")

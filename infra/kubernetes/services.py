@@ -1,0 +1,179 @@
+"""What all runs on a cluster share: brokers and monitoring from an overlay's manifests, in a namespace of their own.
+
+The sender and Spark are no pods: they run where the run is started from, under the local world's supervisor, and reach
+pods and Services by their addresses.
+"""
+
+import secrets
+import time
+from base64 import b64decode
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from pydantic import SecretStr
+
+from controller.actuators.pods import Pod
+from infra.kubernetes.kubectl import Kubectl
+from infra.local.services import LocalServices
+from penstock.errors import PenstockError
+from penstock.settings import Endpoints
+from penstock.supervision import NoSupervisorError
+from penstock.world import Progress
+
+NAMESPACE: Final = "penstock"
+"""Of all overlays."""
+BASE: Final = Path(__file__).parent / "base"
+OVERLAYS: Final = Path(__file__).parent / "overlays"
+SHARED: Final = ("statefulset/kafka", "statefulset/redis", "deployment/prometheus")
+CREDENTIALS: Final = "secret/penstock"
+PART_OF: Final = {"app.kubernetes.io/part-of": "penstock"}
+READY_TIMEOUT_S: Final = 180.0
+DELETE_TIMEOUT_S: Final = 180.0
+POLL_S: Final = 0.5
+HOPELESS: Final = ("ErrImage", "ImagePull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
+"""Of what a pod waits for: what time does not heal."""
+
+
+class ClusterServices:
+    """The shared part of an overlay. ``tell`` is given a line for everything that takes a while."""
+
+    def __init__(self, local: LocalServices, tell: Progress = lambda _: None, overlay: str = "cluster") -> None:
+        self.kubectl = Kubectl(NAMESPACE)
+        self.local = local
+        self._tell = tell
+        self._overlay = OVERLAYS / overlay
+        if not self._overlay.is_dir():
+            there = ", ".join(sorted(each.name for each in OVERLAYS.iterdir()))
+            raise PenstockError(f"there is no overlay {overlay}: choose {there}")
+
+    # --- up and down -------------------------------------------------------------------------------------------------
+
+    def is_up(self) -> bool:
+        """Whether brokers and monitoring are there and ready. Raises NoClusterError."""
+        self.kubectl.require_cluster()
+        if not self._ours():
+            return False
+        found = self.kubectl.get("statefulsets,deployments", "--ignore-not-found")["items"]
+        ready = {
+            f"{each['kind'].lower()}/{each['metadata']['name']}"
+            for each in found
+            if each.get("status", {}).get("readyReplicas", 0) >= 1
+        }
+        return ready.issuperset(SHARED)
+
+    def up(self) -> None:
+        """Make what is not there yet and wait until it is ready. What a failed or interrupted ``up`` has made in a
+        namespace that was not there before, it deletes again. Raises PenstockError: no cluster, no rights, an image
+        that cannot be had, a quota.
+        """
+        self.kubectl.require_cluster()
+        fresh = not self._ours()
+        self._tell(f"cluster: bringing up overlay {self._overlay.name} in namespace {NAMESPACE}")
+        try:
+            self.kubectl.run("apply", f"--filename={BASE / 'namespace.yaml'}")
+            self._make_secret()
+            self.kubectl.run("apply", f"--kustomize={self._overlay}")
+            self._await_ready()
+        except BaseException:
+            if fresh:
+                self.down()
+            raise
+
+    def down(self) -> bool:
+        """Delete the namespace with everything in it; whether it was there."""
+        self.kubectl.require_cluster()
+        if not self._ours():
+            return False
+        self._tell(f"cluster: deleting namespace {self.kubectl.namespace}")
+        namespace = f"namespace/{self.kubectl.namespace}"
+        self.kubectl.run("delete", namespace, "--wait=true", timeout_s=DELETE_TIMEOUT_S)
+        return True
+
+    def _ours(self) -> bool:
+        """Whether the namespace is there. Raises PenstockError if it is somebody else's."""
+        name = self.kubectl.namespace
+        raw = self.kubectl.run("get", "namespace", name, "--ignore-not-found", "--output=json")
+        if not raw.strip():
+            return False
+        labels = msgspec.json.decode(raw)["metadata"].get("labels", {})
+        if not PART_OF.items() <= labels.items():
+            raise PenstockError(f"namespace {name} is somebody else's: it is not labelled {PART_OF}; nothing was done")
+        return True
+
+    def _make_secret(self) -> None:
+        """New secrets, unless there are some."""
+        if self.kubectl.run("get", CREDENTIALS, "--ignore-not-found").strip():
+            return
+        values = {"redis-password": secrets.token_urlsafe(24), "signing-key": secrets.token_hex(32)}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": CREDENTIALS.removeprefix("secret/"), "labels": PART_OF},
+            "stringData": values,
+        }
+        self.kubectl.run("create", "--filename=-", given=msgspec.json.encode(secret))  # `apply` would annotate them
+
+    def _await_ready(self) -> None:
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        while not self.is_up():
+            troubles = self.troubles()
+            hopeless = [line for line in troubles if any(word in line for word in HOPELESS)]
+            if hopeless or time.monotonic() > deadline_s:
+                reasons = "; ".join(hopeless or troubles) or "see `kubectl get pods`"
+                raise PenstockError(f"namespace {self.kubectl.namespace} does not come up: {reasons}")
+            time.sleep(POLL_S)
+
+    def troubles(self) -> list[str]:
+        """Why pods do not come up, one line each."""
+        pods = [msgspec.convert(each, Pod) for each in self.kubectl.get("pods")["items"]]
+        lines = [f"pod {pod.name}: {pod.trouble}" for pod in pods if pod.trouble and not pod.ending]
+        events = self.kubectl.get("events", "--field-selector=reason=FailedCreate")["items"]
+        return lines + [f"{each['involvedObject']['name']}: {each['message']}" for each in events]
+
+    # --- what runs need of them --------------------------------------------------------------------------------------
+
+    def endpoints(self) -> Endpoints:
+        """Addresses and secrets, for processes outside of the cluster."""
+        addresses = {
+            each["metadata"]["name"]: f"{each['spec']['clusterIP']}:{each['spec']['ports'][0]['port']}"
+            for each in self.kubectl.get("services")["items"]
+        }
+        raw = self.kubectl.get(CREDENTIALS)["data"]
+        secret = {key: b64decode(value).decode() for key, value in raw.items()}
+        local = self.local.endpoints()
+        return Endpoints(
+            kafka=addresses["kafka"],
+            redis=SecretStr(f"redis://:{secret['redis-password']}@{addresses['redis']}/0"),
+            prometheus=f"http://{addresses['prometheus']}",
+            signing_key=SecretStr(secret["signing-key"]),
+            supervisor=local.supervisor,
+            scrape_targets=local.scrape_targets,
+            rabbitmq=SecretStr(""),
+            rabbitmq_management=SecretStr(""),
+            gateway=SecretStr(""),
+            controller="",
+        )
+
+    def environment(self) -> dict[str, str]:
+        """All of the environment of a run's processes outside of the cluster."""
+        endpoints = self.endpoints()
+        named: dict[str, Any] = {
+            name: endpoints.require(name) for name in ("kafka", "redis", "prometheus", "signing_key")
+        }
+        return {**self.local.environment(), **{f"PENSTOCK_{name.upper()}": value for name, value in named.items()}}
+
+    def stop_service(self, name: str) -> None:
+        """Brokers of a cluster are not stopped: what they hold is gone with their pod where they have no volume."""
+        raise PenstockError(f"--world kubernetes does not stop {name}")
+
+    start_service = stop_service
+
+
+def supervisor_runs(local: LocalServices) -> bool:
+    """Whether the local world's supervisor, which keeps sender and Spark, is there already."""
+    try:
+        local.status()
+    except NoSupervisorError:
+        return False
+    return True

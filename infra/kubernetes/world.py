@@ -1,0 +1,49 @@
+"""The Kubernetes world: one run on a cluster's brokers, with controller and consumers as pods."""
+
+from types import TracebackType
+from typing import Self
+
+from infra.kubernetes.run import PodStreamRun, check
+from infra.kubernetes.services import ClusterServices, supervisor_runs
+from infra.local.services import LocalServices
+from infra.local.warm_up import warm_up
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
+from penstock.world import OneRunWorld, Progress
+
+
+class KubernetesWorld(OneRunWorld):
+    """World port on the cluster of the current kubeconfig. What was not up is brought up, and taken down at the end."""
+
+    def __init__(self, tell: Progress = lambda _: None, services: ClusterServices | None = None) -> None:
+        self._services = services or ClusterServices(LocalServices.from_settings(tell), tell)
+        self._local = self._services.local
+        self._started_supervisor = False
+        self._started_cluster = False
+
+    def __enter__(self) -> Self:
+        self._started_cluster = not self._services.is_up()
+        if self._started_cluster:
+            self._services.up()
+        self._started_supervisor = not supervisor_runs(self._local)
+        self._local.up(())
+        if self._started_cluster:
+            warm_up(self._services.endpoints().require("kafka"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        finally:
+            if self._started_supervisor:
+                self._local.down()
+            if self._started_cluster:
+                self._services.down()
+
+    def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
+        """All that is the run's own. PenstockError for a fleet that has no manifests."""
+        check(spec.system, spec.faults)
+        self.run = run = PodStreamRun(self._services, spec, directory)
+        run.prepare()

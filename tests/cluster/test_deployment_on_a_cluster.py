@@ -1,0 +1,320 @@
+"""The actuator over a Deployment against a real API server, with pods that behave as members of a group do.
+
+The pods run ``tests/controller/trivial_member.py`` in Penstock's own image (PENSTOCK_TEST_IMAGE names another one). The
+actuator has the rights of the controller's Role and no others.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import kubernetes
+import msgspec
+import pytest
+
+from controller.actuators.deployment import Deployment
+from controller.actuators.kubernetes import DeploymentActuator
+from controller.actuators.pods import Pod
+from controller.actuators.watched import KubernetesError
+from controller.plan_service import PlanService
+from controller.plans import PlanBoard
+from infra.kubernetes.kubectl import Kubectl
+from penstock.contracts import Actuator, Decision, ReplicaEvent
+from tests.conformance.ports import ActuatorConformance
+
+pytestmark = pytest.mark.cluster
+
+FLEET = "payments"
+IMAGE = os.environ.get("PENSTOCK_TEST_IMAGE", "penstock/app:0.1.0")
+MEMBER = Path(__file__).parent.parent / "controller" / "trivial_member.py"
+ASK = """
+import json, os, sys, time, urllib.request
+url = f"{sys.argv[1]}/groups/group/replicas/{os.environ['POD_NAME']}?wait_s=20"
+while True:
+    try:
+        replica = json.load(urllib.request.urlopen(url, timeout=30))["replica"]
+        break
+    except OSError:
+        time.sleep(0.2)
+os.execv(sys.executable, [sys.executable, "/test/trivial_member.py", sys.argv[1], "group", "--replica", replica])
+"""
+
+
+def host_address(cluster: Kubectl) -> str:
+    """The address of this machine that the cluster's pods reach: the one from which the API server is reached."""
+    server = cluster.run("config", "view", "--minify", "--output=jsonpath={.clusters[0].cluster.server}").decode()
+    host, _, port = server.removeprefix("https://").partition(":")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, int(port or "443")))
+        return str(probe.getsockname()[0])
+
+
+def member_deployment(url: str) -> dict[str, Any]:
+    """A Deployment of members, of no size yet."""
+    confined = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    container = {
+        "name": "member",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-c", ASK, url],
+        "workingDir": "/tmp",
+        "env": [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}},
+        "securityContext": confined,
+        "volumeMounts": [{"name": "test", "mountPath": "/test"}],
+    }
+    spec = {
+        "terminationGracePeriodSeconds": 2,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [container],
+        "volumes": [{"name": "test", "configMap": {"name": "test"}}],
+    }
+    labels = {"app.kubernetes.io/name": FLEET}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": FLEET},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def role(manifests: Path, without: tuple[str, str] | None = None) -> dict[str, Any]:
+    """The controller's Role as the manifests have it, perhaps without one verb on one resource."""
+    import yaml
+
+    documents = yaml.safe_load_all((manifests / "base" / "controller.yaml").read_text())
+    (found,) = [each for each in documents if each["kind"] == "Role"]
+    for rule in found["rules"]:
+        if without is not None and rule["resources"] == [without[0]]:
+            rule["verbs"].remove(without[1])
+    return dict(found)
+
+
+def grant(namespace: Kubectl, rules: dict[str, Any]) -> Any:
+    """A client that may do what the Role says."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "controller"}}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "controller"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "controller"},
+        "subjects": [{"kind": "ServiceAccount", "name": "controller", "namespace": namespace.namespace}],
+    }
+    namespace.apply(account, rules, binding)
+    token = namespace.run("create", "token", "controller").decode().strip()
+    configuration = kubernetes.client.Configuration()
+    kubernetes.config.load_kube_config(client_configuration=configuration)
+    configuration.refresh_api_key_hook = None  # it would put the kubeconfig's own token back
+    configuration.cert_file = configuration.key_file = None
+    configuration.api_key = {"authorization": token, "BearerToken": token}
+    configuration.api_key_prefix = {"authorization": "Bearer", "BearerToken": "Bearer"}
+    return kubernetes.client.ApiClient(configuration)
+
+
+class Stage:
+    """A plan service on this machine, a Deployment on the cluster, and actuators on both."""
+
+    def __init__(self, namespace: Kubectl, manifests: Path) -> None:
+        self.kubectl = namespace
+        self.client = grant(namespace, role(manifests))
+        address = host_address(namespace)
+        self.plans = PlanService(PlanBoard(join_timeout_s=20), group="group", fleet=FLEET, url=f"http://{address}:0")
+        self.plans.start()
+        data = {"trivial_member.py": MEMBER.read_text()}
+        test = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test"}, "data": data}
+        namespace.apply(test, member_deployment(self.plans.url))
+        self.actuator: DeploymentActuator | None = None
+        self.happened: list[ReplicaEvent] = []
+
+    def start(self, roster: Any = None) -> DeploymentActuator:
+        """An actuator at work, perhaps after another one."""
+        self.actuator = actuator = DeploymentActuator(
+            deployment=Deployment(self.kubectl.namespace, FLEET, self.client),
+            fleet=FLEET,
+            partitions=4,
+            max_replicas=3,
+            plans=self.plans,
+            drain_timeout_s=5,
+            roster=roster,
+        )
+        actuator.connect()
+        actuator.start()
+        return actuator
+
+    def close(self) -> None:
+        if self.actuator is not None:
+            self.actuator.stop()
+            self.actuator.stop_replicas()
+        self.plans.stop()
+
+    def pods(self) -> dict[str, Pod]:
+        found = [msgspec.convert(each, Pod) for each in self.kubectl.get("pods")["items"]]
+        return {pod.replica: pod for pod in found if not pod.ending}
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.collect()
+            assert time.monotonic() < deadline, (self.actuator and self.actuator.replicas(), self.happened)
+            time.sleep(0.05)
+        self.collect()
+
+    def collect(self) -> None:
+        assert self.actuator is not None
+        self.happened += self.actuator.events()
+
+    def joined(self, count: int) -> Callable[[], bool]:
+        return lambda: self.actuator is not None and list(self.actuator.replicas().values()) == ["joined"] * count
+
+    def life(self, replica: str) -> list[str]:
+        return [event.phase for event in self.happened if event.replica == replica]
+
+
+@pytest.fixture
+def stage(namespace: Kubectl, manifests: Path) -> Iterator[Stage]:
+    opened = Stage(namespace, manifests)
+    yield opened
+    opened.close()
+
+
+def scale(action: str, replicas: int, assignment: tuple[tuple[int, ...], ...] | None = None) -> Decision:
+    return Decision(action=action, targets={FLEET: replicas}, assignment=assignment)  # type: ignore[arg-type]
+
+
+class TestDeploymentActuator(ActuatorConformance):
+    """The cluster's heir."""
+
+    fleet = FLEET
+    timeout_s = 60.0
+
+    @pytest.fixture(autouse=True)
+    def _stage(self, namespace: Kubectl, manifests: Path) -> None:
+        self.namespace, self.manifests = namespace, manifests
+
+    @contextmanager
+    def make_actuator(self) -> Iterator[Actuator]:
+        opened = Stage(self.namespace, self.manifests)
+        try:
+            yield opened.start()
+        finally:
+            opened.close()
+
+
+def test_the_pod_that_the_plan_wants_gone_goes_though_it_is_the_oldest(stage: Stage) -> None:
+    actuator = stage.start()
+    actuator.apply(scale("up", 1, ((0, 1, 2, 3),)))
+    stage.wait(stage.joined(1))
+    actuator.apply(scale("up", 3, ((0,), (1, 2), (3,))))
+    stage.wait(stage.joined(3))
+    stage.wait(lambda: sorted(stage.plans.assigned().values()) == [(0,), (1, 2), (3,)])
+    pods = stage.pods()
+    holds = {partitions: replica for replica, partitions in stage.plans.assigned().items()}
+    smallest = holds[(0,)]
+    actuator.apply(scale("down", 2, ((1, 2, 0), (3,))))
+    stage.wait(lambda: list(actuator.replicas().values()) == ["joined", "joined"])
+    (gone,) = {event.replica for event in stage.happened if event.phase == "gone"}
+    assert gone == smallest
+    assert set(stage.pods()) == set(pods) - {smallest}
+
+
+def test_a_killed_pod_is_replaced_under_the_same_replica(stage: Stage) -> None:
+    stage.start().apply(scale("up", 2))
+    stage.wait(stage.joined(2))
+    victim = stage.pods()[f"{FLEET}-1"].name
+    stage.kubectl.run("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
+    stage.wait(lambda: "gone" in stage.life(f"{FLEET}-1"))
+    stage.wait(stage.joined(2))
+    assert stage.life(f"{FLEET}-1") == ["requested", "started", "joined", "gone", "requested", "started", "joined"]
+    assert stage.pods()[f"{FLEET}-1"].name != victim
+    (gone,) = [event for event in stage.happened if event.phase == "gone"]
+    assert victim in gone.reason
+
+
+def test_an_edit_of_the_size_is_undone(stage: Stage) -> None:
+    stage.start().apply(scale("up", 2))
+    stage.wait(stage.joined(2))
+    before = {replica: pod.name for replica, pod in stage.pods().items()}
+    stage.kubectl.run("scale", f"deployment/{FLEET}", "--replicas=3")
+    stage.wait(lambda: stage.kubectl.get(f"deployment/{FLEET}")["spec"]["replicas"] == 2)
+    stage.wait(lambda: {replica: pod.name for replica, pod in stage.pods().items()} == before)
+
+
+def test_a_controller_that_dies_in_the_middle_of_a_scale_out_has_a_successor(stage: Stage) -> None:
+    first = stage.start()
+    first.apply(scale("up", 1))
+    stage.wait(stage.joined(1))
+    first.apply(scale("up", 3))
+    first.stop()
+    stage.collect()
+    stage.start(first.snapshot())
+    stage.wait(stage.joined(3))
+    assert stage.life(f"{FLEET}-1") == ["requested", "started", "joined"]
+    assert set(stage.pods()) == {f"{FLEET}-1", f"{FLEET}-2", f"{FLEET}-3"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "verb", "fails"),
+    [
+        ("deployments", "list", "connect"),
+        ("deployments", "watch", "watch"),
+        ("deployments/scale", "patch", "scale"),
+        ("pods", "list", "connect"),
+        ("pods", "watch", "watch"),
+        ("pods", "patch", "name"),
+    ],
+)
+def test_every_verb_of_the_role_is_needed(
+    namespace: Kubectl, manifests: Path, caplog: pytest.LogCaptureFixture, resource: str, verb: str, fails: str
+) -> None:
+    client = grant(namespace, role(manifests, (resource, verb)))
+    namespace.apply(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test"}, "data": {}},
+        member_deployment("http://127.0.0.1:1"),
+    )
+    plans = PlanService(PlanBoard(join_timeout_s=20), group="group", fleet=FLEET, url="http://127.0.0.1:0")
+    actuator = DeploymentActuator(
+        deployment=Deployment(namespace.namespace, FLEET, client),
+        fleet=FLEET, partitions=4, max_replicas=3, plans=plans,
+    )  # fmt: skip
+    if fails == "connect":
+        with pytest.raises(KubernetesError, match=f"cannot {verb} resource"):
+            actuator.connect()
+        actuator.stop()
+        return
+    actuator.connect()
+    actuator.start()
+    try:
+        actuator.apply(scale("up", 1))
+        deadline = time.monotonic() + 30
+        while not any(f"cannot {verb} resource" in record.getMessage() for record in caplog.records):
+            assert time.monotonic() < deadline, [record.getMessage() for record in caplog.records]
+            time.sleep(0.05)
+    finally:
+        actuator.stop()
+
+
+def test_a_deployment_that_is_not_there_is_one_clear_line(namespace: Kubectl, manifests: Path) -> None:
+    client = grant(namespace, role(manifests))
+    with pytest.raises(KubernetesError, match="has no Deployment payments"):
+        Deployment(namespace.namespace, FLEET, client).start()
+
+
+def test_no_api_server_is_one_clear_line() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    configuration = kubernetes.client.Configuration(host=f"http://127.0.0.1:{port}")
+    configuration.retries = False
+    with pytest.raises(KubernetesError, match="the API server is away"):
+        Deployment("penstock", FLEET, kubernetes.client.ApiClient(configuration)).start()

@@ -1,0 +1,92 @@
+"""The manifests: accepted by a real API server, and as confined as they claim to be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.kubernetes.kubectl import Kubectl
+from infra.kubernetes.services import OVERLAYS
+
+OVERLAY_NAMES = sorted(each.name for each in OVERLAYS.iterdir())
+
+
+def rendered(overlay: str) -> list[dict[str, Any]]:
+    """An overlay's objects."""
+    text = Kubectl("default").run("kustomize", str(OVERLAYS / overlay)).decode()
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def pod_specs(overlay: str) -> dict[str, dict[str, Any]]:
+    """Pod specs by the name of what makes the pods."""
+    return {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in rendered(overlay)
+        if each["kind"] in ("Deployment", "StatefulSet")
+    }
+
+
+def containers(spec: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*spec.get("initContainers", ()), *spec["containers"]]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("overlay", OVERLAY_NAMES)
+def test_the_api_server_takes_the_overlay(cluster: Kubectl, overlay: str, tmp_path: Path) -> None:
+    objects = rendered(overlay)
+    (name,) = {each["metadata"]["name"] for each in objects if each["kind"] == "Namespace"}
+    cluster.apply(*(each for each in objects if each["kind"] == "Namespace"))
+    try:
+        file = tmp_path / "objects.yaml"
+        file.write_text(yaml.safe_dump_all(objects))
+        said = cluster.run("apply", "--dry-run=server", f"--filename={file}").decode()
+        assert said.count("(server dry run)") == len(objects)
+        assert "would violate PodSecurity" not in said
+    finally:
+        cluster.run("delete", f"namespace/{name}", "--wait=true", timeout_s=120)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("overlay", OVERLAY_NAMES)
+def test_every_container_is_confined(cluster: Kubectl, overlay: str) -> None:
+    specs = pod_specs(overlay)
+    assert {"kafka", "redis", "prometheus", "controller", "payments"} <= set(specs)
+    for name, spec in specs.items():
+        assert spec["securityContext"]["runAsNonRoot"], name
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in containers(spec):
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] and not context["allowPrivilegeEscalation"], name
+            assert context["capabilities"] == {"drop": ["ALL"]}, name
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), name
+            assert "memory" in container["resources"]["limits"], name
+            tag = container["image"].partition(":")[2]
+            assert tag and tag != "latest", container["image"]
+
+
+@pytest.mark.cluster
+def test_only_who_asks_the_api_server_has_a_token(cluster: Kubectl) -> None:
+    with_token = {name for name, spec in pod_specs("cluster").items() if spec.get("automountServiceAccountToken", True)}
+    assert with_token == {"controller"}
+
+
+@pytest.mark.cluster
+def test_no_secret_is_in_the_manifests(cluster: Kubectl) -> None:
+    objects = rendered("cluster")
+    assert not [each for each in objects if each["kind"] == "Secret"]
+    for spec in pod_specs("cluster").values():
+        for container in containers(spec):
+            for variable in container.get("env", ()):
+                if "PASSWORD" in variable["name"] or "KEY" in variable["name"]:
+                    assert "secretKeyRef" in variable["valueFrom"], variable["name"]
+
+
+@pytest.mark.cluster
+def test_the_fleet_at_its_largest_fits_two_processors(cluster: Kubectl) -> None:
+    def cpu_m(container: dict[str, Any]) -> int:
+        text = str(container["resources"]["requests"]["cpu"])
+        return int(text.removesuffix("m")) if text.endswith("m") else 1000 * int(text)
+
+    asked = {name: sum(cpu_m(each) for each in spec["containers"]) for name, spec in pod_specs("cluster").items()}
+    assert sum(asked.values()) + 8 * asked["payments"] <= 1900
