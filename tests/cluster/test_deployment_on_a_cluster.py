@@ -98,7 +98,7 @@ def role(manifests: Path, without: tuple[str, str] | None = None) -> dict[str, A
     for rule in found["rules"]:
         if without is not None and rule["resources"] == [without[0]]:
             rule["verbs"].remove(without[1])
-    return dict(found)
+    return {**found, "rules": [rule for rule in found["rules"] if rule["verbs"]]}
 
 
 def grant(namespace: Kubectl, rules: dict[str, Any]) -> Any:

@@ -1,0 +1,79 @@
+"""What of the Kubernetes world can be told without a cluster: its errors, its words, and the world's name."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from experiments.catalogue import find_experiment
+from experiments.experiment import Options, parse_faults, run_spec
+from infra.kubernetes.kubectl import Kubectl, NoClusterError
+from infra.kubernetes.run_pods import label
+from infra.kubernetes.services import ClusterServices
+from infra.local.services import LocalServices
+from infra.local.settings import ServiceSettings
+from penstock.errors import PenstockError
+from penstock.settings import Folders
+
+
+def fake_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Kubectl:
+    """kubectl as a shell script of one's own."""
+    program = folder / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Kubectl("penstock")
+
+
+def test_without_kubectl_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoClusterError, match="no kubectl on PATH"):
+        Kubectl("penstock").require_cluster()
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = "echo 'The connection to the server localhost:8080 was refused' >&2; exit 1"
+    kubectl = fake_kubectl(tmp_path, monkeypatch, refused)
+    with pytest.raises(NoClusterError, match=r"^no Kubernetes cluster .* localhost:8080 was refused$"):
+        kubectl.require_cluster()
+
+
+def test_an_error_names_the_call_and_not_what_was_given_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = fake_kubectl(tmp_path, monkeypatch, "cat >/dev/null; echo denied >&2; exit 1")
+    with pytest.raises(PenstockError) as raised:
+        kubectl.run("create", "--filename=-", given=b"password")
+    assert str(raised.value) == "kubectl create --filename=-: denied"
+
+
+def test_a_namespace_of_somebody_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "calls"
+    found = '{"metadata": {"labels": {}}}'
+    answer = f"""echo "$@" >>'{log}'; case "$*" in *"get namespace"*) echo '{found}' ;; esac"""
+    fake_kubectl(tmp_path, monkeypatch, answer)
+    local = LocalServices(Folders(state=tmp_path / "state"), ServiceSettings.on_free_ports())
+    with pytest.raises(PenstockError, match="is somebody else's"):
+        ClusterServices(local).down()
+    assert "delete" not in log.read_text()
+
+
+def test_an_overlay_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    local = LocalServices(Folders(state=tmp_path / "state"), ServiceSettings.on_free_ports())
+    with pytest.raises(PenstockError, match="no overlay moon: choose cluster, gke, kind"):
+        ClusterServices(local, overlay="moon")
+
+
+def test_a_label_has_what_labels_may_have() -> None:
+    assert label("20261121T225500Z-binpack-workload-1-linear") == "20261121T225500Z-binpack-workload-1-linear"
+    assert label("a/b c" + "x" * 80) == ("a-b-c" + "x" * 80)[:63]
+    assert not label("run-" * 16).endswith("-")
+
+
+def test_faults_that_pods_cannot_have_are_refused_before_anything_is_made() -> None:
+    options = Options(world="kubernetes", faults=parse_faults(["stop-broker@5+5"]))
+    with pytest.raises(PenstockError, match=r"stop-broker@5\+5: --world kubernetes has kill-worker"):
+        run_spec(find_experiment("binpack-workload-1"), "linear", options, "run")
+
+
+def test_fleets_without_manifests_are_refused_before_anything_is_made() -> None:
+    with pytest.raises(PenstockError, match="plays Kafka consumer groups only"):
+        run_spec(find_experiment("multiqueue"), "multiqueue", Options(world="kubernetes"), "run")
