@@ -95,6 +95,13 @@ class Deployment:
     def start(self, changed: Callable[[], None] = lambda: None) -> None:
         """Return once all of it was seen. ``changed`` is called, from other threads, when it or a pod has changed."""
         self._changed = changed
+        try:
+            self._start()
+        except KubernetesError:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
         self._own = self._watch(
             f"deployment {self.name}",
             lambda **options: self._apps.list_namespaced_deployment(

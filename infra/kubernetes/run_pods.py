@@ -90,15 +90,11 @@ class RunPods:
         """No controller, then no consumers; returns when their pods are gone."""
         for deployment in (CONTROLLER, self._fleet):
             self._kubectl.run("scale", f"deployment/{deployment}", "--replicas=0")
-            selector = f"--selector=app.kubernetes.io/name={deployment}"
-            self._kubectl.run(
-                "wait",
-                "pods",
-                selector,
-                "--for=delete",
-                f"--timeout={GONE_TIMEOUT_S:g}s",
-                timeout_s=GONE_TIMEOUT_S + 10,
-            )
+            deadline_s = time.monotonic() + GONE_TIMEOUT_S
+            while left := [pod.name for pod in self.pods(deployment)]:
+                if time.monotonic() > deadline_s:
+                    raise PenstockError(f"pods {', '.join(left)} have not ended within {GONE_TIMEOUT_S:g} s")
+                time.sleep(POLL_S)
         self._kubectl.run("delete", f"configmap/{SPEC}", "--ignore-not-found")
 
     # --- faults ------------------------------------------------------------------------------------------------------
