@@ -11,6 +11,7 @@ import psutil
 from functions.brood import Hatchling, look
 from infra.local.haproxy import warm_parents
 from infra.local.runs.outcomes import OutcomesRun
+from infra.local.services import LocalServices
 from penstock.runspec import FaultKind
 from penstock.topics import create_topics
 
@@ -23,6 +24,8 @@ LOOK_S: Final = 0.001
 
 class FunctionRun(OutcomesRun):
     """The gateway is a service, like a broker: it keeps the functions, which the controller deploys and removes."""
+
+    services: LocalServices
 
     needs = (*OutcomesRun.needs, "gateway")
     parts = (*OutcomesRun.parts, "dataflow")
