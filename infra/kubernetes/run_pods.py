@@ -76,15 +76,14 @@ class RunPods:
         self._write_spec()
 
     def fetch(self) -> None:
-        """Copy the controller's journal and what the pods have said into the run's directory."""
+        """Copy the controller's journal and what the pods that are left have said into the run's directory."""
         raw = self._insist(f"cd {self._folder} && tar -cf - $(ls {' '.join(JOURNAL)} 2>/dev/null)")
         with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
             archive.extractall(self._directory.path, filter="data")
         for pod in (*self.pods(CONTROLLER), *self.pods(self._fleet)):
-            if pod.life is None:
-                continue
-            log = self._kubectl.run("logs", pod.name, "--all-containers=true", "--prefix=false")
-            (self._directory.logs_folder / f"{pod.replica or pod.name}.log").write_bytes(log)
+            with suppress(PenstockError):  # it has just gone: the controller goes on
+                log = self._kubectl.run("logs", pod.name, "--all-containers=true", "--prefix=false")
+                (self._directory.logs_folder / f"{pod.replica or pod.name}.log").write_bytes(log)
 
     def end(self) -> None:
         """No controller, then no consumers; returns when their pods are gone."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.kubernetes.kubectl import Kubectl, NoClusterError
+from infra.kubernetes.services import BASE, NAMESPACE
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,16 @@ def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
     cluster.run("delete", f"namespace/{name}", "--wait=false")
 
 
+@pytest.fixture(scope="module")
+def penstock_namespace(cluster: Kubectl) -> Iterator[Kubectl]:
+    """kubectl in the namespace of the manifests, which must not be in use: it is deleted after a file's tests."""
+    if cluster.run("get", "namespace", NAMESPACE, "--ignore-not-found").strip():
+        pytest.skip(f"namespace {NAMESPACE} is in use: `penstock down --target cluster` deletes it")
+    yield Kubectl(NAMESPACE)
+    cluster.run("delete", f"namespace/{NAMESPACE}", "--ignore-not-found", "--wait=true", timeout_s=120)
+
+
 @pytest.fixture(scope="session")
 def manifests() -> Path:
-    """Where the overlays are."""
-    return Path(__file__).resolve().parents[2] / "infra" / "kubernetes"
+    """Where base and overlays are."""
+    return BASE.parent

@@ -41,7 +41,7 @@ STEADY = Experiment(
 
 
 @pytest.fixture(scope="module")
-def brokers(cluster: Kubectl) -> Iterator[ClusterServices]:
+def brokers(cluster: Kubectl, penstock_namespace: Kubectl) -> Iterator[ClusterServices]:
     """Up for all tests of this file; nothing is left of them."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-"))
     services = ClusterServices(LocalServices(Folders(state=folder), ServiceSettings.on_free_ports()))
