@@ -73,6 +73,18 @@ class RabbitClient:
         if not self._publish(self._queues[partition], value, on_delivery):
             raise BufferError
 
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int, /) -> int:
+        """Publish several events of a partition; how many. Those that could not be have an "_error"."""
+        published = 0
+        for message in messages:
+            try:
+                self.produce(topic, message["value"], message["key"], partition, message["callback"])
+            except BufferError as error:
+                message["_error"] = error
+            else:
+                published += 1
+        return published
+
     def poll(self, timeout_s: float, /) -> None:
         """Send, receive and report."""
         self._link.serve(timeout_s)

@@ -174,6 +174,19 @@ def test_sigterm_ends_sending_and_what_was_sent_is_written(
 
 
 @pytest.mark.live
+def test_events_that_are_handed_over_in_lots_keep_to_their_partitions(services: Endpoints, make_run: MakeRun) -> None:
+    events = 3000
+    partition = np.random.default_rng(1).integers(0, PARTITIONS, events).astype(np.int16)
+    at_once = Schedule(np.zeros(events, dtype=np.int64), partition, 1.0)
+    sender = Sender(make_run(at_once, 0.0).spec(), at_once, KEY, Producer({"bootstrap.servers": services.kafka}))
+    sender.run()
+    assert (sender.log.issued, sender.log.acknowledged, sender.log.errors) == (events, events, {})
+    for number in range(PARTITIONS):
+        offsets = np.asarray(sender.log.offset)[partition == number]
+        assert offsets.tolist() == list(range(len(offsets)))
+
+
+@pytest.mark.live
 def test_a_full_client_queue_makes_events_late_but_loses_none(services: Endpoints, make_run: MakeRun) -> None:
     events = 3000
     at_once = Schedule(np.zeros(events, dtype=np.int64), np.zeros(events, dtype=np.int16), 1.0)
