@@ -22,6 +22,7 @@ from typing import IO, Final
 import msgspec
 from prometheus_client import REGISTRY
 
+from controller.actuators.consumer_group import ConsumerGroup
 from controller.actuators.processes import ProcessActuator, WorkerProgram
 from controller.exposition import ControllerMetrics
 from controller.foreign import make_stream_scaler, reason_of
@@ -78,34 +79,36 @@ class OwnConsumers(ProcessActuator):
         self, attachment: Attachment, partitions: int, supervisor: Supervisor, plans: PlanService, logs: Path
     ) -> None:
         self._attachment = attachment
-        self._group = GroupReader(bootstrap=attachment.kafka, topic=attachment.topic, group=attachment.group)
+        self._reader = GroupReader(bootstrap=attachment.kafka, topic=attachment.topic, group=attachment.group)
         super().__init__(
+            ConsumerGroup(
+                fleet=attachment.fleet,
+                partitions=partitions,
+                max_replicas=attachment.max_replicas or partitions,
+                drain_timeout_s=2 * JOIN_TIMEOUT_S,
+            ),
+            plans,
             run=attachment.fleet,
-            fleet=attachment.fleet,
-            partitions=partitions,
-            max_replicas=attachment.max_replicas or partitions,
             supervisor=supervisor,
-            plans=plans,
             worker=WorkerProgram(
                 command=attachment.command, folder=Path.cwd(), logs=logs, env={}, grace_s=attachment.drain_s
             ),
-            drain_timeout_s=2 * JOIN_TIMEOUT_S,
         )
 
     def watch_group(self) -> None:
         """Begin to look who is in the group."""
-        self._group.start()
+        self._reader.start()
 
     def close(self) -> None:
         """Stop looking."""
-        self._group.stop()
+        self._reader.stop()
 
     def counts(self) -> ReplicaCounts:
         """Replicas by phase. Where nobody reports, as many have joined as the group has members."""
         counts = super().counts()
         if self._plans.phases:
             return counts
-        joined = min(counts.started, len(self._group.members or ()))
+        joined = min(counts.started, len(self._reader.members or ()))
         return msgspec.structs.replace(counts, started=counts.started - joined, joined=counts.joined + joined)
 
     def _program(self, name: str) -> Program:

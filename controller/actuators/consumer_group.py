@@ -27,30 +27,27 @@ SILENCE_S: Final = 5.0
 """A worker that its supervisor gave up (it ended again and again) is tried anew after this long."""
 
 
-class GroupActuator(SteppingActuator[Roster]):
-    """Actuator port of a consumer group under a plan service. Replicas are named ``<fleet>-<number>``.
-
-    ``max_replicas`` is the cap of the cluster; what it cuts is reported. ``drain_timeout_s``: a replica that goes is
-    ended after this long even if it was not seen to let go of its partitions. ``roster``: of a predecessor, to go on
-    from.
+class ConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Which group it is. ``max_replicas`` is the cap of the cluster; what it cuts is reported. ``drain_timeout_s``: a
+    replica that goes is ended after this long even if it was not seen to let go of its partitions.
     """
 
-    def __init__(
-        self,
-        *,
-        fleet: str,
-        partitions: int,
-        max_replicas: int,
-        plans: PlanService,
-        drain_timeout_s: float = 5.0,
-        roster: Roster | None = None,
-    ) -> None:
-        super().__init__(roster or Roster(fleet=fleet))
-        self.fleet = fleet
-        self._partitions = partitions
-        self._max_replicas = max_replicas
+    fleet: str
+    partitions: int
+    max_replicas: int
+    drain_timeout_s: float = 5.0
+
+
+class GroupActuator(SteppingActuator[Roster]):
+    """Actuator port of a consumer group under a plan service. Replicas are named ``<fleet>-<number>``. ``roster``: of a
+    predecessor, to go on from.
+    """
+
+    def __init__(self, group: ConsumerGroup, plans: PlanService, roster: Roster | None = None) -> None:
+        super().__init__(roster or Roster(fleet=group.fleet))
+        self.fleet = group.fleet
+        self._group = group
         self._plans = plans
-        self._drain_timeout_ns = round(drain_timeout_s * NANOS_PER_SECOND)
         self._trouble = ""
 
     def connect(self) -> None:
@@ -61,8 +58,8 @@ class GroupActuator(SteppingActuator[Roster]):
         """Look once and do what is to be done. PenstockError if that which keeps the replicas is away."""
 
     @abstractmethod
-    def stop_replicas(self, timeout_s: float = 30.0) -> None:
-        """End every replica of this fleet, also those on the way; after ``stop``. Raises PenstockError if some stay."""
+    def _end_all(self, timeout_s: float) -> None:
+        """End everything that is a replica of this fleet. Raises PenstockError if some stay."""
 
     # --- the port ----------------------------------------------------------------------------------------------------
 
@@ -73,15 +70,15 @@ class GroupActuator(SteppingActuator[Roster]):
         with self._lock:
             size = len(self._roster.current())
             wanted = decision.targets.get(self.fleet, size)
-            target = max(0, min(wanted, self._max_replicas))
+            target = max(0, min(wanted, self._group.max_replicas))
             if decision.action in ("hold", "none"):
                 return Accepted({self.fleet: size})
-            groups = decision.assignment or range_groups(range(self._partitions), target)
+            groups = decision.assignment or range_groups(range(self._group.partitions), target)
             self._change(target, groups)
         self._wake.set()
         if target == wanted:
             return Accepted({self.fleet: target})
-        return Accepted({self.fleet: target}, {self.fleet: f"{wanted} → {target}: cap {self._max_replicas}"})
+        return Accepted({self.fleet: target}, {self.fleet: f"{wanted} → {target}: cap {self._group.max_replicas}"})
 
     # --- what else the controller asks -------------------------------------------------------------------------------
 
@@ -94,6 +91,14 @@ class GroupActuator(SteppingActuator[Roster]):
         """A copy of the roster, to be written down."""
         with self._lock:
             return msgspec.json.decode(msgspec.json.encode(self._roster), type=Roster)
+
+    def stop_replicas(self, timeout_s: float = 30.0) -> None:
+        """End every replica of this fleet, also those on the way; after ``stop``. Raises PenstockError if some stay."""
+        with self._lock:
+            self._roster.drain([replica.name for replica in self._roster.current()], time.time_ns())
+        self._end_all(timeout_s)
+        with self._lock:
+            self._roster.observe({}, {}, time.time_ns())
 
     def step(self) -> None:
         """Look once and do what is to be done. What keeps the replicas is named once if it is away, and looked for
@@ -141,6 +146,6 @@ class GroupActuator(SteppingActuator[Roster]):
                 reports,
                 self._plans.current,
                 now_ns,
-                drain_timeout_ns=self._drain_timeout_ns,
+                drain_timeout_ns=round(self._group.drain_timeout_s * NANOS_PER_SECOND),
                 silence_ns=round(SILENCE_S * NANOS_PER_SECOND),
             )

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from controller.actuators.consumer_group import GroupActuator
+from controller.actuators.consumer_group import ConsumerGroup, GroupActuator
 from controller.actuators.deployment import Deployment, DeploymentObject
 from controller.actuators.pods import GOES_FIRST, REPLICA, Pod, name_pods, size
 from controller.actuators.roster import Roster, Work
@@ -30,24 +30,9 @@ class DeploymentActuator(GroupActuator):
     """Actuator port on a Deployment. Somebody else's edits of its size are undone, and told of."""
 
     def __init__(
-        self,
-        *,
-        deployment: Deployment,
-        fleet: str,
-        partitions: int,
-        max_replicas: int,
-        plans: PlanService,
-        drain_timeout_s: float = 5.0,
-        roster: Roster | None = None,
+        self, group: ConsumerGroup, plans: PlanService, *, deployment: Deployment, roster: Roster | None = None
     ) -> None:
-        super().__init__(
-            fleet=fleet,
-            partitions=partitions,
-            max_replicas=max_replicas,
-            plans=plans,
-            drain_timeout_s=drain_timeout_s,
-            roster=roster,
-        )
+        super().__init__(group, plans, roster)
         self._deployment = deployment
         self._pods: dict[str, Pod] = {}
         self._named: dict[str, str] = {}
@@ -76,11 +61,8 @@ class DeploymentActuator(GroupActuator):
         self._resize(seen, pods, work)
         self._tell_troubles(seen, pods)
 
-    def stop_replicas(self, timeout_s: float = 30.0) -> None:
-        """End every pod of the Deployment; after ``stop``. Raises PenstockError if some stay."""
+    def _end_all(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
-        with self._lock:
-            self._roster.drain([replica.name for replica in self._roster.current()], time.time_ns())
         self._deployment.start()
         try:
             while pods := [pod.name for pod in self._deployment.pods() if not pod.over]:
@@ -91,8 +73,6 @@ class DeploymentActuator(GroupActuator):
             self._ask(0, self._deployment.seen())
         finally:
             self._deployment.stop()
-        with self._lock:
-            self._roster.observe({}, {}, time.time_ns())
 
     # --- one step ----------------------------------------------------------------------------------------------------
 
@@ -114,7 +94,7 @@ class DeploymentActuator(GroupActuator):
         with self._lock:
             wanted = {replica.name for replica in self._roster.current()}
             draining = set(self._roster.phases()) - wanted
-        alive = [pod for pod in pods if not pod.ending and not pod.over]
+        alive = [pod for pod in pods if pod.alive]
         draining &= {pod.replica for pod in alive}
         staying = wanted | (draining - set(work.end))
         due = {pod.name for pod in alive if (pod.replica or self._named.get(pod.name, "")) not in staying}

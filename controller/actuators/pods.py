@@ -121,6 +121,11 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
+    def alive(self) -> bool:
+        """It counts among its Deployment's pods."""
+        return not self.ending and not self.over
+
+    @property
     def ready(self) -> bool:
         """Whether it passes its readiness probe."""
         return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
@@ -172,7 +177,7 @@ def in_line(pods: Iterable[Pod]) -> list[Pod]:
     number there, which nobody outside can tell and which comes after the cost).
     """
     phases = {"Pending": 0, "Unknown": 1}
-    alive = [pod for pod in pods if not pod.ending and not pod.over]
+    alive = [pod for pod in pods if pod.alive]
     alive.sort(key=lambda pod: (pod.ready_since, pod.metadata.creation_timestamp), reverse=True)
     return sorted(
         alive,
@@ -189,7 +194,7 @@ def name_pods(pods: Iterable[Pod], replicas: Sequence[str], named: Mapping[str, 
     """Replicas for pods that are none yet: pod name → replica. ``replicas`` want a pod, in the order in which they get
     one; the oldest pod is taken first. ``named``: what was given out before and may not be on the pods yet.
     """
-    alive = [pod for pod in pods if not pod.ending and not pod.over]
+    alive = [pod for pod in pods if pod.alive]
     taken = {pod.replica or named.get(pod.name, "") for pod in alive}
     free = [replica for replica in replicas if replica not in taken]
     nameless = [pod for pod in alive if not pod.replica and pod.name not in named]

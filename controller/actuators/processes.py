@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from controller.actuators.consumer_group import GroupActuator
+from controller.actuators.consumer_group import ConsumerGroup, GroupActuator
 from controller.actuators.roster import Roster
 from controller.plan_service import PlanService
 from penstock.errors import PenstockError
@@ -28,25 +28,15 @@ class ProcessActuator(GroupActuator):
 
     def __init__(
         self,
+        group: ConsumerGroup,
+        plans: PlanService,
         *,
         run: str,
-        fleet: str,
-        partitions: int,
-        max_replicas: int,
         supervisor: Supervisor,
-        plans: PlanService,
         worker: WorkerProgram,
-        drain_timeout_s: float = 5.0,
         roster: Roster | None = None,
     ) -> None:
-        super().__init__(
-            fleet=fleet,
-            partitions=partitions,
-            max_replicas=max_replicas,
-            plans=plans,
-            drain_timeout_s=drain_timeout_s,
-            roster=roster,
-        )
+        super().__init__(group, plans, roster)
         self._prefix = f"{run}:"
         self._supervisor = supervisor
         self._worker = worker
@@ -59,19 +49,14 @@ class ProcessActuator(GroupActuator):
         for name in work.start:
             self._supervisor.add(self._program(name))
 
-    def stop_replicas(self, timeout_s: float = 30.0) -> None:
-        """End every replica of this fleet, also those on the way; after ``stop``. Raises PenstockError if some stay."""
+    def _end_all(self, timeout_s: float) -> None:
         deadline_s = time.monotonic() + timeout_s
-        with self._lock:
-            self._roster.drain([replica.name for replica in self._roster.current()], time.time_ns())
         for name in self._programs():
             self._supervisor.remove(self._prefix + name, wait=False)
         while left := self._programs():
             if time.monotonic() > deadline_s:
                 raise PenstockError(f"replicas {', '.join(left)} have not ended within {timeout_s:g} s; see their logs")
             time.sleep(0.05)
-        with self._lock:
-            self._roster.observe({}, {}, time.time_ns())
 
     def _programs(self) -> dict[str, ProgramStatus]:
         """This fleet's programs by replica name."""

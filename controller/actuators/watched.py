@@ -165,9 +165,8 @@ class Watched(Generic[T]):
         """One watch, until its time is up. ApiException of status 410 if the version is too old by now."""
 
         def listing(**options: Any) -> Any:
-            return self._listing(
-                **options
-            )  # without a declared return type the client library leaves events as they are
+            # the client library leaves events as they are where no return type is declared
+            return self._listing(**options)
 
         self._watch = watch = Watch()
         timeout = (REQUEST_TIMEOUT_S[0], WATCH_S + REQUEST_TIMEOUT_S[1])

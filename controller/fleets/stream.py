@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from controller.actuators.consumer_group import GroupActuator
+from controller.actuators.consumer_group import ConsumerGroup, GroupActuator
 from controller.actuators.processes import ProcessActuator, WorkerProgram
 from controller.actuators.roster import Roster
 from controller.monitors.kafka import KafkaMonitor, OffsetReader
@@ -64,16 +64,13 @@ class StreamFleet:
     def _processes(self, directory: RunDirectory, command: tuple[str, ...], roster: Roster | None) -> GroupActuator:
         """A replica is a program of the local world's supervisor."""
         return ProcessActuator(
+            self._group(),
+            self.plans,
             run=self._spec.run,
-            fleet=self._spec.fleet,
-            partitions=self._spec.partitions,
-            max_replicas=self._spec.max_replicas,
             supervisor=Supervisor(self._endpoints.require("supervisor")),
-            plans=self.plans,
             worker=WorkerProgram(
                 command=command, folder=directory.path, logs=directory.logs_folder, env=replica_environment()
             ),
-            drain_timeout_s=2 * self._spec.join_timeout_s,
             roster=roster,
         )
 
@@ -82,14 +79,15 @@ class StreamFleet:
         from controller.actuators.deployment import Deployment
         from controller.actuators.kubernetes import DeploymentActuator
 
-        return DeploymentActuator(
-            deployment=Deployment(Cluster().namespace, self._spec.fleet),
+        deployment = Deployment(Cluster().namespace, self._spec.fleet)
+        return DeploymentActuator(self._group(), self.plans, deployment=deployment, roster=roster)
+
+    def _group(self) -> ConsumerGroup:
+        return ConsumerGroup(
             fleet=self._spec.fleet,
             partitions=self._spec.partitions,
             max_replicas=self._spec.max_replicas,
-            plans=self.plans,
             drain_timeout_s=2 * self._spec.join_timeout_s,
-            roster=roster,
         )
 
     def start(self, after_step: Callable[[], None]) -> None:

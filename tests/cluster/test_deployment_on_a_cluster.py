@@ -16,6 +16,7 @@ import kubernetes
 import msgspec
 import pytest
 
+from controller.actuators.consumer_group import ConsumerGroup
 from controller.actuators.deployment import Deployment
 from controller.actuators.kubernetes import DeploymentActuator
 from controller.actuators.pods import Pod
@@ -29,6 +30,7 @@ from tests.conformance.ports import ActuatorConformance
 pytestmark = pytest.mark.cluster
 
 FLEET = "payments"
+GROUP = ConsumerGroup(fleet=FLEET, partitions=4, max_replicas=3)
 IMAGE = os.environ.get("PENSTOCK_TEST_IMAGE", "penstock/app:0.1.0")
 MEMBER = Path(__file__).parent.parent / "controller" / "trivial_member.py"
 ASK = """
@@ -139,15 +141,8 @@ class Stage:
 
     def start(self, roster: Any = None) -> DeploymentActuator:
         """An actuator at work, perhaps after another one."""
-        self.actuator = actuator = DeploymentActuator(
-            deployment=Deployment(self.kubectl.namespace, FLEET, self.client),
-            fleet=FLEET,
-            partitions=4,
-            max_replicas=3,
-            plans=self.plans,
-            drain_timeout_s=5,
-            roster=roster,
-        )
+        deployment = Deployment(self.kubectl.namespace, FLEET, self.client)
+        self.actuator = actuator = DeploymentActuator(GROUP, self.plans, deployment=deployment, roster=roster)
         actuator.connect()
         actuator.start()
         return actuator
@@ -283,10 +278,7 @@ def test_every_verb_of_the_role_is_needed(
         member_deployment("http://127.0.0.1:1"),
     )
     plans = PlanService(PlanBoard(join_timeout_s=20), group="group", fleet=FLEET, url="http://127.0.0.1:0")
-    actuator = DeploymentActuator(
-        deployment=Deployment(namespace.namespace, FLEET, client),
-        fleet=FLEET, partitions=4, max_replicas=3, plans=plans,
-    )  # fmt: skip
+    actuator = DeploymentActuator(GROUP, plans, deployment=Deployment(namespace.namespace, FLEET, client))
     if fails == "connect":
         with pytest.raises(KubernetesError, match=f"cannot {verb} resource"):
             actuator.connect()

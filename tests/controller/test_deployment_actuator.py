@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from controller.actuators.consumer_group import ConsumerGroup
 from controller.actuators.kubernetes import DeploymentActuator
 from controller.actuators.pods import GOES_FIRST
 from controller.actuators.roster import Roster
@@ -24,12 +25,9 @@ class Scene:
         self.deployment = deployment or MemoryDeployment(FLEET)
         self.plans = PlanService(PlanBoard(join_timeout_s=60), group="group", fleet=FLEET, url="http://127.0.0.1:0")
         self.actuator = DeploymentActuator(
+            ConsumerGroup(fleet=FLEET, partitions=4, max_replicas=5, drain_timeout_s=600),
+            self.plans,
             deployment=self.deployment,
-            fleet=FLEET,
-            partitions=4,
-            max_replicas=5,
-            plans=self.plans,
-            drain_timeout_s=600,
             roster=roster,
         )
         self.actuator.connect()

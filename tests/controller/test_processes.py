@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.actuators.consumer_group import ConsumerGroup
 from controller.actuators.processes import ProcessActuator, WorkerProgram
 from controller.actuators.roster import Roster
 from controller.plan_service import PlanService
@@ -40,12 +41,10 @@ class Scene:
     def start(self, roster: Roster | None = None, supervisor: Supervisor | None = None) -> ProcessActuator:
         """An actuator at work, perhaps after another one."""
         self.actuator = ProcessActuator(
+            ConsumerGroup(fleet=FLEET, partitions=4, max_replicas=3, drain_timeout_s=1.5),
+            self.plans,
             run=self.run,
-            fleet=FLEET,
-            partitions=4,
-            max_replicas=3,
             supervisor=supervisor or self.supervisor,
-            plans=self.plans,
             worker=WorkerProgram(
                 command=(sys.executable, str(MEMBER), self.plans.url, "group"),
                 folder=self.folder,
@@ -53,7 +52,6 @@ class Scene:
                 env={"PATH": os.environ["PATH"]},
                 grace_s=2.0,
             ),
-            drain_timeout_s=1.5,
             roster=roster,
         )
         self.actuator.start()
