@@ -37,7 +37,7 @@ class PodStreamRun(StreamRun):
     def start(self) -> RunSpec:
         """Offset 0 is a whole second, a few ahead; the controller hears of it in time."""
         spec = super().start()
-        self._pods.tell_start(spec)
+        self._pods.tell_start()
         return spec
 
     def collect(self) -> None:

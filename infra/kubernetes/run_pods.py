@@ -11,7 +11,7 @@ import msgspec
 
 from controller.actuators.pods import Pod
 from infra.kubernetes.kubectl import Kubectl
-from infra.kubernetes.services import HOPELESS, PART_OF, ClusterServices
+from infra.kubernetes.services import PART_OF, ClusterServices, hopeless
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
@@ -68,9 +68,8 @@ class RunPods:
             self._check(deadline_s)
             time.sleep(POLL_S)
 
-    def tell_start(self, spec: RunSpec) -> None:
-        """The run has a start: tell the controller, and whoever would take its place."""
-        del spec  # it is in the directory
+    def tell_start(self) -> None:
+        """The run has a start, which its directory has: tell the controller, and whoever would take its place."""
         script = f"cat > {self._folder}/run.json.partial && mv {self._folder}/run.json.partial {self._folder}/run.json"
         self._execute(script, given=self._directory.spec_file.read_bytes())
         self._write_spec()
@@ -163,9 +162,8 @@ class RunPods:
     def _check(self, deadline_s: float) -> None:
         """Raise PenstockError if the pods will not come up, or have not in time."""
         troubles = self._services.troubles()
-        hopeless = [line for line in troubles if any(word in line for word in HOPELESS)]
-        if hopeless:
-            raise PenstockError(f"the run's pods do not come up: {'; '.join(hopeless)}")
+        if lasting := hopeless(troubles):
+            raise PenstockError(f"the run's pods do not come up: {'; '.join(lasting)}")
         if time.monotonic() > deadline_s:
             said = self._kubectl.run("logs", f"deployment/{CONTROLLER}", "--tail=5").decode(errors="replace")
             raise PenstockError(

@@ -7,6 +7,7 @@ pods and Services by their addresses.
 import secrets
 import time
 from base64 import b64decode
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -118,9 +119,8 @@ class ClusterServices:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while not self.is_up():
             troubles = self.troubles()
-            hopeless = [line for line in troubles if any(word in line for word in HOPELESS)]
-            if hopeless or time.monotonic() > deadline_s:
-                reasons = "; ".join(hopeless or troubles) or "see `kubectl get pods`"
+            if (lasting := hopeless(troubles)) or time.monotonic() > deadline_s:
+                reasons = "; ".join(lasting or troubles) or "see `kubectl get pods`"
                 raise PenstockError(f"namespace {self.kubectl.namespace} does not come up: {reasons}")
             time.sleep(POLL_S)
 
@@ -168,6 +168,11 @@ class ClusterServices:
         raise PenstockError(f"--world kubernetes does not stop {name}")
 
     start_service = stop_service
+
+
+def hopeless(troubles: Sequence[str]) -> list[str]:
+    """Those that time does not heal."""
+    return [line for line in troubles if any(word in line for word in HOPELESS)]
 
 
 def supervisor_runs(local: LocalServices) -> bool:
