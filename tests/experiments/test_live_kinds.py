@@ -83,6 +83,19 @@ def test_a_pipeline_of_functions_finishes_every_request_once(play: Play, fault: 
 
 
 @pytest.mark.live
+def test_requests_wait_while_functions_are_frozen_and_none_is_called_for_twice(play: Play) -> None:
+    experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
+    options = Options(seconds=15, analytics=False, faults=parse_faults(["freeze-workers@6+2"]))
+    directory, summary = play(experiment, "amesos", options)
+    (fault,) = read_lines(directory.faults_file, FaultRecord)
+    assert len(fault.detail.split(", ")) >= 4, "a replica of each function"
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events
+    assert summary.latency.max_s is not None and summary.latency.max_s > 1.0
+    assert set(pq.read_table(directory.results_folder)["attempt"].to_pylist()) == {1}
+
+
+@pytest.mark.live
 def test_the_request_of_a_killed_function_is_called_for_again_once_and_both_are_on_record(play: Play) -> None:
     experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
     options = Options(seconds=15, analytics=False, faults=parse_faults(["kill-worker@6"]))

@@ -41,10 +41,8 @@ class FunctionRun(OutcomesRun):
         self.await_file("dataflow", self.directory.path / READY_FILE)
 
     def actions(self) -> Mapping[FaultKind, Callable[[float], str]]:
-        """Replicas are processes of the gateway's, not of the supervisor; nobody freezes them."""
-        actions = dict(super().actions())
-        del actions["freeze-workers"]
-        return {**actions, "kill-dataflow": lambda _: self.kill("dataflow")}
+        """Those of every run, and the pipeline manager's."""
+        return {**super().actions(), "kill-dataflow": lambda _: self.kill("dataflow")}
 
     def _kill_worker(self, _: float) -> str:
         """In mid-request, if one is in hand anywhere within ``BUSY_S``."""
@@ -59,6 +57,22 @@ class FunctionRun(OutcomesRun):
                 psutil.Process(replica.pid).kill()
                 return f"{name}, which was idle"
         return "no worker was running"
+
+    def _freeze_workers(self, seconds: float) -> str:
+        """Replicas are processes of the gateway's, not of the supervisor."""
+        frozen = {}
+        for _parent, name, replica in self._ready():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                frozen[name] = psutil.Process(replica.pid)
+                frozen[name].suspend()
+
+        def thaw() -> None:
+            for process in frozen.values():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+        self._later(seconds, thaw)
+        return ", ".join(frozen)
 
     def _ready(self) -> Iterator[tuple[Path, str, Hatchling]]:
         """Every replica that serves, with the socket of its warm parent."""
