@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -102,15 +101,6 @@ def build(go: str, kept: Path) -> None:
             said = " ".join(done.stderr.split())
             pytest.skip(f"faas-cli {VERSION} cannot be built from its Go module: {said[:200]}")
         Path(folder, "gobin", "faas-cli").replace(kept)
-
-
-@pytest.fixture(scope="module")
-def gateway(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    started = GatewayProcess(tmp_path_factory.mktemp("g"))
-    started.start()
-    yield started
-    assert started.stop() == 0
-    assert started.left() == []
 
 
 @pytest.fixture

@@ -20,16 +20,6 @@ COUNTED = 'gateway_function_invocation_total{code="200",function_name="probe"}'
 LIFE = ["requested", "started", "joined", "first-event", "draining", "gone"]
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """One gateway for all tests of this file; they take away what they deployed."""
-    started = GatewayProcess(tmp_path_factory.mktemp("g"))
-    started.start()
-    yield started
-    assert started.stop() == 0
-    assert started.left() == []
-
-
 @pytest.fixture
 def probe(gateway: GatewayProcess) -> Iterator[GatewayProcess]:
     """The gateway, which has no function before the test nor after it."""

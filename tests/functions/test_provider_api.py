@@ -3,7 +3,6 @@
 import json
 import re
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -18,15 +17,11 @@ from tests.functions.gateway_process import GatewayProcess, body
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway with one function, ``probe``."""
-    started = GatewayProcess(tmp_path_factory.mktemp("g"))
-    started.start()
-    started.deploy()
-    yield started
-    assert started.stop() == 0
-    assert started.left() == []
+@pytest.fixture(scope="module", name="gateway")
+def gateway_with_probe(gateway: GatewayProcess) -> GatewayProcess:
+    """It has one function, ``probe``."""
+    gateway.deploy()
+    return gateway
 
 
 @pytest.fixture
