@@ -189,7 +189,7 @@ def _play(experiment: str, scalers: list[str], options: "Options", *, repeat: in
 def _report(runs: list["RunDirectory"], out: Path) -> None:
     from rich.console import Console
 
-    from experiments.analysis import summary_of
+    from experiments.analysis.measurement import summary_of
     from experiments.report import comparison_table, write_report
     from penstock.errors import PenstockError
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from experiments.analysis import Summary, analyse
+from experiments.analysis.measurement import analyse
+from experiments.analysis.summary import Summary
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.progress import RunProgress
 from penstock.clock import NANOS_PER_SECOND

@@ -11,7 +11,8 @@ from typing import Annotated, Final
 
 import typer
 
-from experiments.analysis import Summary, summary_of
+from experiments.analysis.measurement import summary_of
+from experiments.analysis.summary import Summary
 from experiments.program import run_program
 from experiments.report.groups import Group, group_runs
 from experiments.tables import markdown, spread

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.journal import read_replica_events
-from experiments.analysis import read_outcomes, read_records
+from experiments.analysis.decisions import read_records
+from experiments.analysis.outcomes import read_outcomes
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory

@@ -24,6 +24,7 @@ from controller.scalers.dwp import Dwp
 from controller.scalers.lass import Lass
 from controller.scalers.rps import Rps
 from experiments.amesos.experiments import COLD_START_S, PIPELINES
+from experiments.program import run_program
 from experiments.tables import show, write_csv
 from penstock.contracts import Scaler
 from penstock.laws import Floats
@@ -246,4 +247,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_program(main, "python -m experiments.amesos.figures --out figures/amesos")

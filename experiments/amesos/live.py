@@ -15,7 +15,8 @@ import typer
 
 from experiments.amesos.experiments import NAMES
 from experiments.amesos.figures import CLAIMS, SCALERS, change
-from experiments.analysis import Summary, summary_of
+from experiments.analysis.measurement import summary_of
+from experiments.analysis.summary import Summary
 from experiments.played import finished
 from experiments.program import run_program
 from experiments.ranking import kendall_tau
@@ -161,11 +162,17 @@ def side_by_side(runs: Runs) -> str:
 def _cell(measure: Measure, live: Figures | None, simulated: Figures | None) -> str:
     values = [None if each is None else measure.of(each) for each in (live, simulated)]
     text = " / ".join(UNKNOWN if value is None else measure.write.format(value) for value in values) + measure.unit
-    if not measure.held or live is None or simulated is None or not measure.of(simulated):
+    if (apart := _apart(measure, live, simulated)) is None:
         return text
-    apart = measure.of(live) / measure.of(simulated) - 1
     shown = f"{apart:+.0%}".replace("%", " %")
     return f"{text} ({shown})" if abs(apart) <= TOLERANCE else f"{text} (**{shown}**)"
+
+
+def _apart(measure: Measure, live: Figures | None, simulated: Figures | None) -> float | None:
+    """How far the live value is from the simulated one, as a share of it; None where they are not held to agree."""
+    if not measure.held or live is None or simulated is None or not measure.of(simulated):
+        return None
+    return measure.of(live) / measure.of(simulated) - 1
 
 
 def claims(runs: Runs, pipeline: str) -> str:
@@ -210,17 +217,17 @@ def _order(names: Sequence[str], values: Sequence[float]) -> str:
 
 def within(found: Mapping[str, Runs]) -> str:
     """How many of the values in which the two worlds are held to agree do so."""
-    held = agreed = 0
-    for runs in found.values():
-        for scaler in scalers(runs):
-            live, simulated = (mean(runs, world, scaler) for world in WORLDS)
-            for measure in MEASURES:
-                if measure.held and live is not None and simulated is not None and measure.of(simulated):
-                    held += 1
-                    agreed += abs(measure.of(live) / measure.of(simulated) - 1) <= TOLERANCE
+    held = [
+        apart
+        for runs in found.values()
+        for scaler in scalers(runs)
+        for measure in MEASURES
+        if (apart := _apart(measure, *(mean(runs, world, scaler) for world in WORLDS))) is not None
+    ]
+    agreed = sum(abs(apart) <= TOLERANCE for apart in held)
     return (
-        f"{agreed} of {held} values (p50, p95, p99, replica-seconds) lie within {100 * TOLERANCE:g} % of the simulated "
-        "ones."
+        f"{agreed} of {len(held)} values (p50, p95, p99, replica-seconds) lie within {100 * TOLERANCE:g} % of the "
+        "simulated ones."
     )
 
 

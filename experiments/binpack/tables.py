@@ -7,7 +7,6 @@ with every run (``runs.csv``) and the percentiles of latency (``cdf.csv``). The 
 """
 
 import dataclasses
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -23,10 +22,11 @@ from controller.scalers.linear import LinearParameters
 from controller.scalers.optimal import OptimalParameters, optimal_replicas
 from controller.scalers.overprovision import OverprovisionParameters
 from controller.scalers.packing import Load, bin_size, pack
-from experiments.analysis import carried_out
+from experiments.analysis.decisions import carried_out
 from experiments.binpack.experiments import EXPERIMENTS
 from experiments.driver import schedule_of
 from experiments.experiment import Experiment, Options, run_spec
+from experiments.program import run_program
 from experiments.progress import RunProgress
 from experiments.tables import markdown, spread, write_csv
 from penstock.errors import PenstockError
@@ -37,6 +37,7 @@ from producers.workloads import Playback, parse_workload
 from simulator.network_play import play
 from simulator.stream import LIVE, StreamModel, make_engine
 
+EXAMPLE: Final = "python -m experiments.binpack.tables --only table2,phase --out figures/binpack"
 BY_NAME: Final = {experiment.name: experiment for experiment in EXPERIMENTS}
 WORKLOAD_1, NYC = "binpack-workload-1", "binpack-nyc"
 POLICIES: Final = ("binpack-tail", "binpack", "linear", "optimal", "overprovision")
@@ -551,10 +552,6 @@ def make_folder(out: Path) -> None:
         raise PenstockError(f"--out {out}: cannot be made ({error.strerror}); give a folder") from None
 
 
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode="rich", add_completion=False)
-
-
-@app.command(epilog="Example: python -m experiments.binpack.tables --only table2,phase --out figures/binpack")
 def main(
     out: Annotated[Path | None, typer.Option(help="Folder for the CSV files; made if it is not there.")] = None,
     only: Annotated[
@@ -587,8 +584,4 @@ def main(
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except PenstockError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(error.exit_code)
+    run_program(main, EXAMPLE)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from experiments.analysis import summary_of
+from experiments.analysis.measurement import summary_of
 from experiments.elastic_faas.experiments import EXPERIMENTS
 from experiments.elastic_faas.tables import SHOWN_S, Moment, Outcome, moments, outcome, shown
 from experiments.played import finished, played

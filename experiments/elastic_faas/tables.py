@@ -19,6 +19,7 @@ from controller.scalers.elastic_faas_published import ElasticFaasPublished
 from controller.scalers.faas import Faas
 from experiments.elastic_faas.experiments import EXPERIMENTS, FUNCTIONS
 from experiments.multiqueue.tables import container_minutes
+from experiments.program import run_program
 from experiments.tables import markdown, write_csv
 from penstock.contracts import Decision, QueueObservation
 from penstock.measures import replica_seconds
@@ -243,4 +244,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_program(main, "python -m experiments.elastic_faas.tables --out figures/elastic-faas")

@@ -24,12 +24,20 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from controller.queueing.mmsk import mmsk
-from experiments.analysis import summary_of
+from experiments.analysis.measurement import summary_of
 from experiments.compare import Request, play
 from experiments.experiment import Experiment, Options
-from experiments.multiqueue.experiments import BANK, CAPACITY, EXPERIMENTS, MOST_CONTAINERS, SERVICE_RATE_PER_S
-from experiments.multiqueue.tables import HEADINGS, REPLICATIONS, WARM_UP_S, Estimate, Row, estimate, measures_of
+from experiments.multiqueue.experiments import BANK, CAPACITY, EXPERIMENTS, MOST_CONTAINERS
+from experiments.multiqueue.tables import (
+    HEADINGS,
+    REPLICATIONS,
+    WARM_UP_S,
+    Estimate,
+    Row,
+    by_formula,
+    estimate,
+    measures_of,
+)
 from experiments.played import outcomes
 from experiments.program import run_program
 from experiments.tables import markdown
@@ -102,16 +110,10 @@ class Steady(NamedTuple):
     controlled: Estimate | None
 
 
-def by_formula(point: Point) -> Row:
-    """The exact steady state."""
-    m = mmsk(point.rate_per_s, SERVICE_RATE_PER_S, point.servers, point.capacity)
-    return (m.p_full, m.entered_rate, m.lost_rate, m.waiting, m.in_system, m.waiting_time, m.response_time)
-
-
 def steady(point: Point, seconds: float, run: RunDirectory, twin: RunDirectory) -> Steady:
     """``twin`` is the simulation of the same run, or the run itself."""
     measured, simulated = (measures_of(batches(one, seconds)) for one in (run, twin))
-    exact = by_formula(point)
+    exact = by_formula(point.rate_per_s, point.servers, point.capacity)
     return Steady(
         point=point,
         verdict=summary_of(run).verdict,

@@ -19,6 +19,7 @@ from controller.scalers.multiqueue_damped import MultiqueueDamped
 from controller.scalers.single_queue import SingleQueue
 from experiments.experiment import Experiment
 from experiments.multiqueue.experiments import BANK, CAPACITY, EXPERIMENTS, MOST_CONTAINERS, SERVICE_RATE_PER_S
+from experiments.program import run_program
 from experiments.tables import markdown, write_csv
 from penstock.contracts import QueueObservation, ReplicaEvent
 from penstock.measures import replica_seconds
@@ -79,9 +80,9 @@ def containers_at(time: int) -> int:
     return min(time, MOST_CONTAINERS)
 
 
-def by_formula(rate_per_s: float, servers: int) -> Row:
+def by_formula(rate_per_s: float, servers: int, capacity: int = CAPACITY) -> Row:
     """The exact steady state, in the order of ``HEADINGS``."""
-    m: Mmsk = mmsk(rate_per_s, SERVICE_RATE_PER_S, servers, CAPACITY)
+    m: Mmsk = mmsk(rate_per_s, SERVICE_RATE_PER_S, servers, capacity)
     return (m.p_full, m.entered_rate, m.lost_rate, m.waiting, m.in_system, m.waiting_time, m.response_time)
 
 
@@ -337,4 +338,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_program(main, "python -m experiments.multiqueue.tables --out figures/multiqueue")

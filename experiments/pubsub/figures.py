@@ -26,6 +26,7 @@ from controller.queueing.network import Job, Network, Topic, measure
 from controller.scalers.allocation import Consumers, min_cost, min_time, random_path
 from controller.scalers.min_time import MinTime
 from controller.scalers.random_allocation import lot
+from experiments.program import run_program
 from experiments.pubsub.experiments import (
     BUDGET,
     DYNAMIC_CHANGE_S,
@@ -300,4 +301,4 @@ def first_within(steps: Sequence[Iteration], field: str) -> int | None:
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_program(main, "python -m experiments.pubsub.figures --out figures/pubsub")

@@ -5,14 +5,16 @@ its second half (where the allocation has settled, figures 6 and 7), and of each
 limit that triggers a rescheduling are the affected requests of figure 8.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import numpy as np
 import typer
 
-from experiments.analysis import summary_of
+from controller.journal import TickRecord
+from controller.scalers.allocation import Consumers
+from experiments.analysis.measurement import summary_of
 from experiments.played import finished, played
 from experiments.program import run_program
 from experiments.pubsub.experiments import EXPERIMENTS, ROUTES
@@ -21,7 +23,6 @@ from experiments.tables import markdown
 from penstock.laws import Floats
 from penstock.rundir import RunDirectory
 from penstock.schedule import Schedule
-from simulator.network_play import Played
 
 
 class Line(NamedTuple):
@@ -41,13 +42,13 @@ class Line(NamedTuple):
     verdict: str
 
 
-def reschedules(one: Played) -> Iterator[str]:
-    """The allocations that were decided on, each with its time."""
-    for tick in one.ticks:
+def allocations(ticks: Iterable[TickRecord]) -> Iterator[tuple[float, Consumers]]:
+    """The allocations that were decided on, each with the second of its tick."""
+    for tick in ticks:
         decision = tick.decisions.get(tick.acting)
         why = {} if decision is None else decision.why.get(tick.observation.fleet, {})
         if isinstance(m := why.get("m"), list):
-            yield f"{tick.time_s:g}: {text(tuple(m))}"
+            yield tick.time_s, tuple(int(consumers) for consumers in m)
 
 
 def line(run: RunDirectory) -> Line:
@@ -68,7 +69,7 @@ def line(run: RunDirectory) -> Line:
         speed=f"{spec.speed:g}",
         seed=str(spec.seed),
         requests=str(len(table)),
-        reschedules="; ".join(_changes(list(reschedules(one)))),
+        reschedules="; ".join(_changes(allocations(one.ticks))),
         mean_s=mean(),
         second_half_s=mean(table.intended_s >= one.duration_s / 2),
         by_type_s=", ".join(mean(kinds == kind) for kind in range(len(ROUTES))),
@@ -77,14 +78,13 @@ def line(run: RunDirectory) -> Line:
     )
 
 
-def _changes(decided: Sequence[str]) -> Iterator[str]:
-    """Without those that left everything as it was."""
-    before = ""
-    for one in decided:
-        allocation = one.partition(": ")[2]
-        if allocation != before:
-            yield one
-        before = allocation
+def _changes(decided: Iterable[tuple[float, Consumers]]) -> Iterator[str]:
+    """As text, without those that left everything as it was."""
+    before: Consumers = ()
+    for time_s, consumers in decided:
+        if consumers != before:
+            yield f"{time_s:g}: {text(consumers)}"
+        before = consumers
 
 
 def main(folders: Annotated[list[Path], typer.Argument(help="Run directories.")]) -> None:

@@ -19,13 +19,15 @@ from rich.console import Console
 
 from controller.queueing.network import measure
 from controller.scalers.allocation import Consumers, one_more, overloaded_topics
-from experiments.analysis import read_records, summary_of
+from experiments.analysis.decisions import read_records
+from experiments.analysis.measurement import summary_of
 from experiments.catalogue import find_experiment
 from experiments.compare import Request, play
 from experiments.experiment import Options
 from experiments.program import run_program
 from experiments.pubsub.experiments import BUDGET, HIGH_PER_MIN, TOPICS
 from experiments.pubsub.figures import lots, model, text
+from experiments.pubsub.live import allocations
 from experiments.tables import markdown
 from experiments.worlds import world_name
 from penstock.rundir import RunDirectory, Verdict
@@ -93,16 +95,10 @@ def drawn_share(seeds: int = 1000) -> float:
 
 def outcome(run: RunDirectory) -> Outcome:
     """What a finished run came to. A response time at another speed is a fraction of the paper's."""
-    allocations = []
-    for record in read_records(run):
-        decision = record.decisions.get(record.acting)
-        why = {} if decision is None else decision.why.get(record.observation.fleet, {})
-        if isinstance(m := why.get("m"), list):
-            allocations.append(tuple(int(consumers) for consumers in m))
     summary = summary_of(run)
     mean_s = summary.latency.mean_s
     response_s = float("nan") if mean_s is None else mean_s * summary.speed
-    return Outcome(tuple(allocations), response_s, summary.verdict)
+    return Outcome(tuple(m for _, m in allocations(read_records(run))), response_s, summary.verdict)
 
 
 def pairs(runs: Sequence[RunDirectory]) -> Iterator[Pair]:

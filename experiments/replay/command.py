@@ -144,7 +144,7 @@ def _carry_out(request: "Request", jobs: int | None, engine: Literal["local", "s
 
     from rich.console import Console
 
-    from experiments.analysis import summary_of
+    from experiments.analysis.measurement import summary_of
     from experiments.compare import ComparisonDirectory
     from experiments.replay.plan import make_plan, prepare, remove_unfinished
     from experiments.replay.table import advise, as_json, results_table, rows_of

@@ -7,7 +7,7 @@ import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.analysis import Summary
+from experiments.analysis.summary import Summary
 from experiments.replay.plan import HotPartition, Plan, Sweep
 from experiments.report.groups import group_runs, is_emulated
 from experiments.report.terminal import plain_table

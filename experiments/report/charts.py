@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.analysis import MeanSplit
+from experiments.analysis.summary import MeanSplit
 from experiments.report.evidence import RunEvidence
 from experiments.report.groups import Group
 from experiments.report.wording import duration

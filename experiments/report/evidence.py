@@ -8,7 +8,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from controller.journal import TickRecord
-from experiments.analysis import Step, Summary, paid_replicas, read_completions, read_records, steps, summary_of
+from experiments.analysis.decisions import Step, read_records, steps
+from experiments.analysis.measurement import paid_replicas, summary_of
+from experiments.analysis.outcomes import read_completions
+from experiments.analysis.summary import Summary
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import StreamObservation
 from penstock.measures import Completions, Floats, Ints, bucket_upper_s, histogram, percentiles_s, replicas_over_time

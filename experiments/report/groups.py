@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from experiments.analysis import Summary
+from experiments.analysis.summary import Summary
 from experiments.report.wording import interval, mean
 from penstock.registry import emulated_scalers
 

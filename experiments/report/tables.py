@@ -9,14 +9,14 @@ import msgspec
 
 from controller.explanations.wording import readable
 from controller.journal import TickRecord
-from experiments.analysis import (
+from experiments.analysis.decisions import Step, hold_reason
+from experiments.analysis.summary import Summary
+from experiments.analysis.verdict import (
     MAX_CPU_SATURATION,
+    MAX_CPU_STOLEN,
     MAX_SEND_DELAY_OF_SLO,
     MAX_TICK_PHASE_ERROR_S,
     MIN_ISSUED_SHARE,
-    Step,
-    Summary,
-    hold_reason,
 )
 from experiments.catalogue import EXPERIMENTS
 from experiments.report.evidence import RunEvidence
@@ -318,6 +318,7 @@ def checks(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> Html:
         f"tick phase off at p99 (at most {1000 * MAX_TICK_PHASE_ERROR_S:g}{SPACE}ms)",
         "ticks missed",
         f"seconds with all cores > 90{SPACE}% busy (at most {100 * MAX_CPU_SATURATION:g}{SPACE}%)",
+        f"stolen by the machine's host (at most {100 * MAX_CPU_STOLEN:g}{SPACE}%)",
     ]
     rows: list[list[Text]] = [
         [
@@ -328,6 +329,7 @@ def checks(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> Html:
             duration(run.summary.tick_phase_error_p99_s),
             f"{count(run.summary.missed_ticks)} of {count(run.summary.ticks + run.summary.missed_ticks)}",
             share(run.summary.cpu_saturation),
+            share(run.summary.cpu_stolen),
         ]
         for group, run in _by_group(groups, runs)
     ]

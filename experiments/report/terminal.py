@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from experiments.analysis import Summary
+from experiments.analysis.summary import Summary
 from experiments.report.groups import EMULATED, Group, group_runs
 from experiments.report.tables import MEASURES, Measure, ups_and_downs, verdict_of
 from experiments.report.wording import written_interval

@@ -112,7 +112,7 @@ def copy_ledger(url: str, key: str, file: Path) -> int:
 
 
 class MachineSampler:
-    """Busy share of all cores together, once a second, for the manifest's CPU saturation.
+    """Busy share of all cores together, once a second, and the share that the machine's own host gave to others.
 
     Time of processes at a lower priority (Spark's, and whatever else on the machine was started with ``nice``) is kept
     apart: they give way to the run.
@@ -136,6 +136,7 @@ class MachineSampler:
                     "at_ns": time.time_ns(),
                     "cpu_busy_share": max(0.0, 100 - share.idle - share.iowait - share.nice) / 100,
                     "cpu_niced_share": share.nice / 100,
+                    "cpu_stolen_share": getattr(share, "steal", 0.0) / 100,  # Linux only
                     "memory_available_bytes": psutil.virtual_memory().available,
                 }
             )
@@ -147,7 +148,7 @@ class MachineSampler:
             self._thread.join()
 
     def write(self, file: Path) -> None:
-        """One row a second: at_ns, cpu_busy_share and cpu_niced_share (0…1), memory_available_bytes."""
-        shares = [(name, pa.float64()) for name in ("cpu_busy_share", "cpu_niced_share")]
+        """One row a second: at_ns, busy, niced and stolen share of the CPU (0…1), memory_available_bytes."""
+        shares = [(f"cpu_{name}_share", pa.float64()) for name in ("busy", "niced", "stolen")]
         schema = pa.schema([("at_ns", pa.int64()), *shares, ("memory_available_bytes", pa.int64())])
         pq.write_table(pa.Table.from_pylist(self._rows, schema=schema), file)

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from controller.journal import RunJournal
 from controller.loop import Loop
-from experiments.analysis import analyse
+from experiments.analysis.measurement import analyse
 from experiments.catalogue import find_experiment
 from experiments.driver import describe, schedule_of
 from experiments.experiment import Options

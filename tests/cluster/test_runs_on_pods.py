@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from controller.journal import read_replica_events, read_ticks
-from experiments.analysis import Summary
+from experiments.analysis.summary import Summary
 from experiments.driver import carry_out, describe
 from experiments.experiment import Experiment, Options, parse_faults
 from experiments.progress import RunProgress

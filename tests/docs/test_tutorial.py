@@ -20,7 +20,7 @@ from controller.command import describe
 from controller.explain import explain
 from controller.journal import read_ticks
 from controller.scalers.single_fleet import SingleFleetScaler
-from experiments.analysis import summary_of
+from experiments.analysis.measurement import summary_of
 from experiments.catalogue import find_experiment
 from experiments.compare import ComparisonDirectory
 from experiments.experiment import Options, run_spec

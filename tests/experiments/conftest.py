@@ -7,7 +7,8 @@ from typing import Protocol
 import pytest
 from rich.console import Console
 
-from experiments.analysis import Summary, summary_of
+from experiments.analysis.measurement import summary_of
+from experiments.analysis.summary import Summary
 from experiments.compare import begin, carry_out_all
 from experiments.experiment import Experiment, Options
 from experiments.progress import RunProgress

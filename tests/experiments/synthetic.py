@@ -234,10 +234,9 @@ def _write_tables(
         write_spark(directory, intended[kept], finished[kept])
     seconds = np.arange(1, toy.seconds + 1)
     busy = 0.45 + 0.3 * np.sin(seconds / 17)
-    pq.write_table(
-        pa.table({"at_ns": START_NS + seconds * 1_000_000_000, "cpu_busy_share": busy}),
-        directory.metrics_folder / "machine.parquet",
-    )
+    at_ns = START_NS + seconds * 1_000_000_000
+    machine = pa.table({"at_ns": at_ns, "cpu_busy_share": busy, "cpu_stolen_share": 0.01 * busy})
+    pq.write_table(machine, directory.metrics_folder / "machine.parquet")
 
 
 def write_delivery(

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer import Typer
 from typer.testing import CliRunner
 
 from controller.scalers.amesos import THRESHOLDS_S
 from experiments.amesos import figures
 from experiments.amesos.experiments import EXPERIMENTS, PIPELINES
 from experiments.experiment import Experiment, Options, run_spec, system_at_speed
+from experiments.program import program
 from penstock.graph import Graph
 from penstock.registry import make_scaler
 from penstock.systems import FunctionSystem
@@ -80,17 +80,15 @@ def test_changes_are_said_in_words() -> None:
 
 
 def test_a_condition_that_there_is_not_is_told(tmp_path: Path) -> None:
-    app = Typer()
-    app.command()(figures.main)
-    done = CliRunner().invoke(app, ["--out", str(tmp_path), "--law", "weibull"])
+    done = CliRunner().invoke(program(figures.main, ""), ["--out", str(tmp_path), "--law", "weibull"])
     assert done.exit_code == 2
     assert "weibull" in done.output
 
 
 def test_the_figures_are_written(tmp_path: Path) -> None:
-    app = Typer()
-    app.command()(figures.main)
-    done = CliRunner().invoke(app, ["--out", str(tmp_path), "--seeds", "2", "--from", "60", "--seconds", "10"])
+    done = CliRunner().invoke(
+        program(figures.main, ""), ["--out", str(tmp_path), "--seeds", "2", "--from", "60", "--seconds", "10"]
+    )
     assert done.exit_code == 0, done.output
     assert "AMESoS compared" in done.output
     rows = {path.name: list(csv.DictReader(path.read_text().splitlines())) for path in tmp_path.iterdir()}

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer import Typer
 from typer.testing import CliRunner
 
 from experiments.amesos.live import cases, figures, main, mean, peak_queue
-from experiments.analysis import summary_of
+from experiments.analysis.measurement import summary_of
+from experiments.program import program
 from penstock.command import build
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
@@ -55,9 +55,7 @@ def slower(factor: float) -> Change:
 
 
 def said(*directories: RunDirectory) -> str:
-    app = Typer()
-    app.command()(main)
-    done = CliRunner().invoke(app, [str(directory.path) for directory in directories])
+    done = CliRunner().invoke(program(main, ""), [str(directory.path) for directory in directories])
     if done.exception is not None:
         raise done.exception
     return done.stdout

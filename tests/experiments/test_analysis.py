@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from controller.journal import RunJournal, TickRecord
-from experiments.analysis import Journals, Summary, analyse, judge, read_records, summary_of
+from experiments.analysis.decisions import Journals, read_records
+from experiments.analysis.measurement import analyse, summary_of
+from experiments.analysis.summary import Summary
+from experiments.analysis.verdict import judge
 from penstock.contracts import (
     Accepted,
     Action,
@@ -291,6 +294,7 @@ def test_what_degrades_a_run(tmp_path: Path) -> None:
     assert "off their phase" in reasons_with(tick_phase_error_p99_s=0.021)
     assert "missed 1 of 3 ticks" in reasons_with(missed_ticks=1)
     assert "90 % busy in 40 %" in reasons_with(cpu_saturation=0.4)
+    assert "gave 12 %" in reasons_with(cpu_stolen=0.12)
     assert "clocks" in reasons_with(negative_latencies=1)
     late = msgspec.structs.replace(good.send_delay, p99_s=0.051)
     assert "sent late" in reasons_with(send_delay=late)
@@ -303,12 +307,16 @@ def test_ticks_that_a_killed_controller_missed_are_not_held_against_the_run(tmp_
     assert (summary.missed_ticks, summary.verdict) == (5, "VALID")
 
 
-def test_cpu_saturation_is_the_share_of_busy_seconds_of_the_run(tmp_path: Path) -> None:
+def test_how_busy_the_machine_was_and_what_was_stolen_of_it_during_the_run(tmp_path: Path) -> None:
     directory = small_run(tmp_path / "run", QUIET)
     at_ns = START_NS + nanos([-1, 1, 2, 3]) * SECOND
     busy = [1.0, 0.95, 0.5, 1.0]
-    pq.write_table(pa.table({"at_ns": at_ns, "cpu_busy_share": busy}), directory.metrics_folder / "machine.parquet")
-    assert analyse(directory).cpu_saturation == 0.5
+    columns = {"at_ns": at_ns, "cpu_busy_share": busy}
+    pq.write_table(pa.table(columns), directory.metrics_folder / "machine.parquet")
+    assert (analyse(directory).cpu_saturation, analyse(directory).cpu_stolen) == (0.5, None)  # of an older Penstock
+    columns["cpu_stolen_share"] = [0.9, 0.25, 0.0, 0.9]
+    pq.write_table(pa.table(columns), directory.metrics_folder / "machine.parquet")
+    assert (analyse(directory).cpu_saturation, analyse(directory).cpu_stolen) == (0.5, 0.125)
 
 
 def test_the_histogram_is_written_once_and_holds_every_completed_event(tmp_path: Path) -> None:

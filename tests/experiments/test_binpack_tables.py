@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from experiments.binpack import tables
 from experiments.binpack.tables import (
     BY_NAME,
+    EXAMPLE,
     JITTER_PER_S,
     NYC,
     PERCENTILES,
@@ -32,17 +33,18 @@ from experiments.binpack.tables import (
     WORKLOAD_1,
     Case,
     Outcome,
-    app,
     by_formula,
     cdf_rows,
     chosen,
     experiment_of,
+    main,
     options_of,
     replay,
     simulate,
 )
 from experiments.driver import carry_out, describe
 from experiments.experiment import run_spec
+from experiments.program import program
 from experiments.progress import RunProgress
 from experiments.tables import spread
 from penstock.errors import PenstockError
@@ -240,7 +242,7 @@ def test_the_command_prints_a_table_and_writes_it_with_its_runs(
 ) -> None:
     monkeypatch.setattr(tables, "simulate", outcome_of)  # the same runs, made once
     out = tmp_path / "below" / "binpack"
-    result = CliRunner().invoke(app, ["--only", "rebalance", "--seeds", "1", "--out", str(out)])
+    result = CliRunner().invoke(program(main, EXAMPLE), ["--only", "rebalance", "--seeds", "1", "--out", str(out)])
     assert result.exit_code == 0, result.output
     assert "## Rebalance time, workload 1" in result.stdout and "| binpack-tail | 0.5 | 98.2 %" in result.stdout
     assert {file.name for file in out.iterdir()} == {"rebalance.csv", "runs.csv"}
@@ -263,11 +265,11 @@ def test_a_table_that_is_not_there_is_named_with_those_that_are() -> None:
 
 def test_an_output_folder_that_is_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    result = CliRunner().invoke(app, ["--only", "table2", "--out", str(tmp_path / "taken")])
+    result = CliRunner().invoke(program(main, EXAMPLE), ["--only", "table2", "--out", str(tmp_path / "taken")])
     assert isinstance(result.exception, PenstockError)
     assert str(result.exception).startswith(f"--out {tmp_path / 'taken'}: cannot be made (File exists)")
 
 
 def test_help_has_an_example() -> None:
-    result = CliRunner().invoke(app, ["--help"])
+    result = CliRunner().invoke(program(main, EXAMPLE), ["--help"])
     assert "Example: python -m experiments.binpack.tables --only table2,phase" in " ".join(result.stdout.split())

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from controller.journal import read_ticks
-from experiments.analysis import read_completions
+from experiments.analysis.outcomes import read_completions
 from experiments.compare import ComparisonDirectory, begin, carry_out_all
 from experiments.experiment import Experiment, Options, parse_faults
 from experiments.progress import RunProgress

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from typer import Typer
 from typer.testing import CliRunner
 
 from experiments.experiment import Options
 from experiments.multiqueue import steady
 from experiments.multiqueue.steady import SHOWN, Point, Steady
-from experiments.multiqueue.tables import HEADINGS, WARM_UP_S, Estimate
+from experiments.multiqueue.tables import HEADINGS, WARM_UP_S, Estimate, by_formula
+from experiments.program import program
 from penstock.systems import QueueSystem
 from tests.experiments.conftest import Play
 
@@ -49,7 +49,7 @@ def test_another_speed_gives_the_measures_of_the_same_queue(tmp_path: Path, monk
 
 def estimates(control: float) -> Steady:
     """Something live that is 2 % above the formula, whose simulation is ``control`` above it."""
-    exact = steady.by_formula(SMALL)
+    exact = by_formula(SMALL.rate_per_s, SMALL.servers, SMALL.capacity)
     one = Estimate(exact, (0.0,) * len(exact))
     controlled = Estimate(tuple(x * (1.02 - control) for x in exact), one.half)
     return Steady(SMALL, "VALID", exact, one, one, controlled)
@@ -64,9 +64,7 @@ def test_the_conclusion_is_about_what_the_machine_does_to_the_queue(control: flo
 
 def test_the_program_keeps_its_runs_and_prints_them_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path))
-    app = Typer()
-    app.command()(steady.main)
-    first, again = (CliRunner().invoke(app, ["--seconds", "20"]) for _ in range(2))
+    first, again = (CliRunner().invoke(program(steady.main, ""), ["--seconds", "20"]) for _ in range(2))
     assert first.exit_code == 0, first.output
     assert first.stdout.count("farthest from the formula") == 3
     assert again.stdout == first.stdout

@@ -1,11 +1,11 @@
 """Replicas by the clock, and what a live run's directory tells of a paper's figures."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
-from typer import Typer
 from typer.testing import CliRunner
 
 from experiments.compare import Request, play
@@ -17,6 +17,7 @@ from experiments.multiqueue import live as multiqueue_live
 from experiments.multiqueue.experiments import EXPERIMENTS as MULTIQUEUE
 from experiments.multiqueue.tables import Outcome, outcome, run_experiment
 from experiments.played import finished, played
+from experiments.program import program
 from experiments.pubsub import live as pubsub_live
 from experiments.pubsub.experiments import EXPERIMENTS as PUBSUB
 from experiments.timetable import Timetable, TimetableParameters
@@ -88,10 +89,8 @@ def test_only_finished_runs_of_the_papers_experiments_are_taken(tmp_path: Path) 
 
 
 def test_the_papers_programs_print_what_runs_measured(tmp_path: Path) -> None:
-    def printed(main: object, *arguments: str) -> str:
-        app = Typer()
-        app.command()(main)  # type: ignore[type-var]
-        done = CliRunner().invoke(app, [*map(str, sorted(tmp_path.iterdir())), *arguments])
+    def printed(main: Callable[..., None], *arguments: str) -> str:
+        done = CliRunner().invoke(program(main, ""), [*map(str, sorted(tmp_path.iterdir())), *arguments])
         assert done.exit_code == 0, done.output
         return done.stdout
 

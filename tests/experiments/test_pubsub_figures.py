@@ -5,11 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-from typer import Typer
 from typer.testing import CliRunner
 
 from controller.scalers.allocation import min_time
 from experiments.experiment import Experiment, Options, run_spec
+from experiments.program import program
 from experiments.pubsub import figures
 from experiments.pubsub.experiments import (
     BUDGET,
@@ -94,9 +94,7 @@ def test_after_the_change_of_rates_the_network_is_rescheduled() -> None:
 
 
 def test_the_figures_are_written(tmp_path: Path) -> None:
-    app = Typer()
-    app.command()(figures.main)
-    done = CliRunner().invoke(app, ["--out", str(tmp_path), "--seeds", "1", "--hours", "0.2"])
+    done = CliRunner().invoke(program(figures.main, ""), ["--out", str(tmp_path), "--seeds", "1", "--hours", "0.2"])
     assert done.exit_code == 0, done.output
     assert "MinCost stops after 5 iterations by the model" in done.output
     rows = {path.stem: list(csv.DictReader(path.read_text().splitlines())) for path in tmp_path.iterdir()}

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from typer import Typer
 from typer.testing import CliRunner
 
 from experiments.compare import Request, play
 from experiments.experiment import Options
+from experiments.program import program
 from experiments.pubsub import paired
 from experiments.pubsub.experiments import BUDGET
 from penstock.rundir import RunDirectory
@@ -67,9 +67,9 @@ def test_three_of_four_draws_of_five_leave_a_topic_overloaded() -> None:
 
 def test_the_program_keeps_its_runs_and_prints_them_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path))
-    app = Typer()
-    app.command()(paired.main)
-    first, again = (CliRunner().invoke(app, ["--seeds", "2", "--seconds", "1200"]) for _ in range(2))
+    first, again = (
+        CliRunner().invoke(program(paired.main, ""), ["--seeds", "2", "--seconds", "1200"]) for _ in range(2)
+    )
     assert first.exit_code == 0, first.output
     assert "pairs (claimed: 90%" in first.stdout and "(exact: 0.761;" in first.stdout
     assert again.stdout == first.stdout

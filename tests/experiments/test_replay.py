@@ -17,7 +17,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from experiments.analysis import Summary, summary_of
+from experiments.analysis.measurement import summary_of
+from experiments.analysis.summary import Summary
 from experiments.binpack.experiments import EXPERIMENTS
 from experiments.compare import ComparisonDirectory, begin, carry_out_all
 from experiments.experiment import Options

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from experiments.analysis import analyse, summary_of
+from experiments.analysis.measurement import analyse, summary_of
 from experiments.report import charts, comparison_table, write_report
 from experiments.report.evidence import read_run
 from experiments.report.groups import group_runs

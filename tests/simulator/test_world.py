@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 from controller.journal import read_replica_events, read_ticks
-from experiments.analysis import Summary, analyse, summary_of
+from experiments.analysis.measurement import analyse, summary_of
+from experiments.analysis.summary import Summary
 from experiments.catalogue import EXPERIMENTS, find_experiment
 from experiments.compare import ComparisonDirectory, begin, carry_out_all
 from experiments.driver import describe, schedule_of
