@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import msgspec
 
+from infra.local.kafka import allocate_indexes
 from infra.local.runs.run import LocalRun
 from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
@@ -57,3 +58,4 @@ class LocalWorld(OneRunWorld):
             self._services.up(besides)
         self.run = run = kind(self._services, spec, directory)
         run.prepare()
+        allocate_indexes(self._services.state, [spec.events_topic, spec.results_topic])
