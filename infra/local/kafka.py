@@ -132,7 +132,7 @@ def allocate_indexes(state: StateFolder, topics: Iterable[str]) -> int:
 
     The broker maps an index as a file that is one hole. With its first entry, after 4 KiB of events, the file system
     has to find a block while the producer waits: 3 ms for each index on a virtual disk at rest, 40 on a busy one. Then
-    the second burst of a run arrives partition by partition, and a scaler sees a fifth of it.
+    the second burst of a run arrives partition by partition, and a scaler sees a fifth of it (decision 11).
     """
     data = service_folder(state, Kafka.name) / "data"
     empty = [log for topic in topics for log in data.glob(f"{topic}-*/*.log") if log.stat().st_size == 0]
