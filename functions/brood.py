@@ -1,7 +1,8 @@
-"""What a function's warm parent and the gateway tell each other over a Unix socket: JSON, one line a message.
+"""What the gateway knows of a function's replicas, and how a warm parent tells it.
 
-The gateway sends ``Command``; the parent sends a ``Brood`` after every command and whenever something has changed.
-What is told is how things are, not what changed: a gateway that was started anew needs the last line only.
+A warm parent and the gateway talk over a Unix socket: JSON, one line a message. The gateway sends ``Command``; the
+parent sends a ``Brood`` after every command and whenever something has changed. What is told is how things are, not
+what changed: a gateway that was started anew needs the last line only.
 """
 
 import socket
@@ -34,6 +35,7 @@ class Hatchling(msgspec.Struct, kw_only=True):
 
     pid: int
     port: int
+    address: str = "127.0.0.1"
     phase: HatchlingPhase
     started_ns: int
     ready_ns: int = 0

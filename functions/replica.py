@@ -1,8 +1,8 @@
 """One replica: a process that serves one handler on its own port, one request at a time.
 
-It is forked from the function's warm parent (``functions.nursery``), takes its cold start, and then runs the
-application of the template on waitress. It makes sure by itself that it is never given a second request while it has
-one. SIGTERM, or the end of its parent: it finishes the request in hand and ends.
+It is forked from the function's warm parent (``functions.nursery``) or has a pod of its own (``functions.pod``). It
+takes its cold start and then runs the application of the template on waitress. It makes sure by itself that it is never
+given a second request while it has one. SIGTERM, or the end of its parent: it finishes the request in hand and ends.
 """
 
 import logging
@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 import waitress  # type: ignore[import-untyped]
 
 from functions.loading import Handle, use_template
-from functions.tally import Row
+from functions.tally import Counters
 from penstock.errors import PenstockError
 
 use_template()
@@ -57,7 +57,9 @@ class ReplicaSettings:
 
 
 class Replica:
-    """Serves ``handle`` on ``listener`` until SIGTERM. ``tell`` is a socket to the parent, ``row`` its counters."""
+    """Serves ``handle`` on ``listener`` until SIGTERM. ``tell`` is a socket to the parent, ``row`` its counters.
+    ``outermost``: what else the port has to answer, around the application.
+    """
 
     def __init__(
         self,
@@ -67,8 +69,9 @@ class Replica:
         *,
         listener: socket.socket,
         tell: socket.socket,
-        row: Row,
+        row: Counters,
         requested_ns: int,
+        outermost: Callable[[Any], Any] = lambda application: application,
     ) -> None:
         self.name = name
         self._handle = handle
@@ -77,6 +80,7 @@ class Replica:
         self._listener = listener
         self._tell = tell
         self._row = row
+        self._outermost = outermost
         self._ready_at_ns = requested_ns + round(self._settings.cold_start_s * 1e9)
         self._occupied = threading.Lock()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="handler")
@@ -88,7 +92,7 @@ class Replica:
         """The life of the process. Until it serves, whoever forked it sees to it that SIGTERM ends it."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         time.sleep(max(0.0, (self._ready_at_ns - time.time_ns()) / 1e9))
-        application = Guard(self, index.make_app(self._call, self._floor))
+        application = self._outermost(Guard(self, index.make_app(self._call, self._floor)))
         self._server = waitress.create_server(
             application,
             sockets=[self._listener],

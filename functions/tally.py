@@ -4,15 +4,23 @@ Each replica writes its own row and nobody else's; the parent reads them at any 
 """
 
 import mmap
-from typing import Final
+from typing import Final, Protocol
 
 FIELDS: Final = ("invocations", "failed", "busy_ns", "violations", "busy", "first_ns")
 WIDTH: Final = 8
 """64-bit numbers a row: a cache line."""
 
 
+class Counters(Protocol):
+    """One replica's, by ``FIELDS``. ``busy`` is 1 while a request is in it; ``first_ns`` when its first one began."""
+
+    def __getitem__(self, field: str) -> int: ...
+
+    def __setitem__(self, field: str, value: int) -> None: ...
+
+
 class Row:
-    """One replica's counters. ``busy`` is 1 while a request is in it; ``first_ns`` when its first one began."""
+    """``Counters`` in shared memory."""
 
     def __init__(self, memory: memoryview, number: int) -> None:
         self._memory = memory

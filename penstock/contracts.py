@@ -6,7 +6,7 @@ no globals; its state is a plain struct that can be written down and read back. 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -250,7 +250,10 @@ class Scaler(Protocol[Obs, StateT]):
 
 # --- ports -----------------------------------------------------------------------------------------------------------
 
-Phase = Literal["requested", "started", "joined", "first-event", "draining", "gone", "pooled"]
+Phase = Literal["requested", "created", "scheduled", "started", "joined", "first-event", "draining", "gone", "pooled"]
+
+POD_STEPS: Final[tuple[Phase, ...]] = ("created", "scheduled")
+"""Of a pod before its container starts: it is there, it has a node. On record, and never the phase that it is in."""
 
 
 class ReplicaEvent(msgspec.Struct, frozen=True, omit_defaults=True):

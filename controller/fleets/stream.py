@@ -76,8 +76,8 @@ class StreamFleet:
 
     def _pods(self, roster: Roster | None) -> GroupActuator:
         """A replica is a pod of the Deployment that has the fleet's name; how it is run is said there."""
-        from controller.actuators.deployment import Deployment
         from controller.actuators.kubernetes import DeploymentActuator
+        from penstock.kubernetes.deployment import Deployment
 
         deployment = Deployment(Cluster().namespace, self._spec.fleet)
         return DeploymentActuator(self._group(), self.plans, deployment=deployment, roster=roster)

@@ -12,19 +12,19 @@ import pyarrow.parquet as pq
 
 from controller.journal import read_replica_events
 from experiments.analysis.decisions import carried_out, holds, read_records, rebalances, tick_phases
+from experiments.analysis.distribution import distribution
 from experiments.analysis.outcomes import RunEvents, events_of, ints
-from experiments.analysis.summary import Distribution, MeanSplit, Summary
+from experiments.analysis.starts import start_steps
+from experiments.analysis.summary import MeanSplit, Summary
 from experiments.analysis.verdict import BUSY_CPU_SHARE, judge
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.measures import (
-    PERCENTILES,
     Completions,
     Floats,
     bucket_upper_s,
     histogram,
-    percentiles_s,
     replica_seconds,
     slo_share,
 )
@@ -114,6 +114,7 @@ def _measure(directory: RunDirectory, spec: RunSpec, events: RunEvents, schedule
         replica_price_per_hour=spec.replica_price_per_hour,
         money=replica_time_s / 3600 * spec.replica_price_per_hour,
         scale=carried_out(records),
+        starts=start_steps(records, read_replica_events(directory), spec.start_ns),
         rebalances=rebalances(records),
         ticks=len(records),
         missed_ticks=sum(record.skipped for record in records),
@@ -154,22 +155,6 @@ def _noted_in_flight(directory: RunDirectory) -> int:
         return int(summary["conservation"]["in_flight"])
     except (FileNotFoundError, msgspec.DecodeError, LookupError, TypeError):
         return 0
-
-
-def distribution(values_s: Floats) -> Distribution:
-    """Mean and percentiles of raw durations."""
-    if len(values_s) == 0:
-        return Distribution()
-    p50, p90, p95, p99, p99_9 = (float(value) for value in percentiles_s(values_s, PERCENTILES))
-    return Distribution(
-        mean_s=float(values_s.mean()),
-        p50_s=p50,
-        p90_s=p90,
-        p95_s=p95,
-        p99_s=p99,
-        p99_9_s=p99_9,
-        max_s=float(values_s.max()),
-    )
 
 
 def _slowest(latency_s: Floats) -> Flags:

@@ -38,7 +38,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     seconds after a whole second of the run; ``tick_phase_error_p99_s`` is the p99 of their distance to the wanted one.
     ``cpu_saturation`` is the share of seconds in which all cores were busy, ``cpu_stolen`` the share of the cores' time
     that a virtual machine's host gave to others. ``scaler_failures`` are the ticks on which the acting scaler raised an
-    error instead of deciding.
+    error instead of deciding. ``starts`` are the steps from a decision to the first event on a new replica.
     ``conditions`` is what run.json fixed: two runs of one scaler with equal conditions are repetitions of each other.
     """
 
@@ -82,4 +82,5 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     cpu_saturation: float | None = None
     cpu_stolen: float | None = None
     scaler_failures: int = 0
+    starts: Mapping[str, Distribution] = msgspec.field(default_factory=dict)
     conditions: Mapping[str, Any] = msgspec.field(default_factory=dict)

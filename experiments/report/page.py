@@ -303,6 +303,17 @@ def _validity(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> Html:
     other = tables.unsuccessful(groups, runs)
     if other:
         parts += [element("h3", "Results that were no completions"), other]
+    begun = tables.starts(groups, runs)
+    if begun:
+        parts += [
+            element("h3", "From decision to first event"),
+            element(
+                "p",
+                "New replicas, step by step, each from the step before it: median, longest in brackets. The first step "
+                "is from when the tick was due.",
+            ),
+            begun,
+        ]
     done = tables.faults(groups, runs)
     parts += [element("h3", "Faults"), done or element("p", "None was injected.")]
     return join(parts)

@@ -10,7 +10,8 @@ import msgspec
 from controller.explanations.wording import readable
 from controller.journal import TickRecord
 from experiments.analysis.decisions import Step, hold_reason
-from experiments.analysis.summary import Summary
+from experiments.analysis.starts import STEPS, WHOLE
+from experiments.analysis.summary import Distribution, Summary
 from experiments.analysis.verdict import (
     MAX_CPU_SATURATION,
     MAX_CPU_STOLEN,
@@ -334,6 +335,23 @@ def checks(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> Html:
         for group, run in _by_group(groups, runs)
     ]
     return table(headers, rows)
+
+
+def starts(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> Html:
+    """How long new replicas took for each step to their first event; nothing if none came."""
+    steps = [step for step in (*STEPS, WHOLE) if any(step in run.summary.starts for _, run in _by_group(groups, runs))]
+    rows: list[list[Text]] = []
+    for group, run in _by_group(groups, runs):
+        if run.summary.starts:
+            found = [run.summary.starts.get(step) for step in steps]
+            rows.append([swatch(group), *(_median_and_most(each) for each in found)])
+    return table(["scaler", *steps], rows, numeric_from=1) if rows else Html("")
+
+
+def _median_and_most(each: Distribution | None) -> str:
+    if each is None or each.p50_s is None or each.max_s is None:
+        return "–"
+    return f"{duration(each.p50_s)} ({duration(each.max_s)})"
 
 
 def conservation(groups: Sequence[Group], runs: Sequence[RunEvidence]) -> Html:

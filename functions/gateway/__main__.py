@@ -62,10 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The process. Exit code 0 after a signal, 2 with one line for what the user can mend."""
     parser = argparse.ArgumentParser(prog="python -m functions.gateway", description="Gateway of functions.")
     parser.add_argument("--state", type=Path, required=True, help="folder for sockets, configuration and logs")
-    parser.add_argument("--port", type=int, required=True, help="on 127.0.0.1")
+    parser.add_argument("--port", type=int, required=True, help="on 127.0.0.1; on Kubernetes on all addresses")
     parser.add_argument("--handlers", type=Path, action="append", help="folder of handlers' folders (default: ours)")
     parser.add_argument("--password-file", type=Path, help="password of the user admin for /system; without: none")
     parser.add_argument("--pass-on", action="append", default=[], metavar="NAME", help="variable for all replicas")
+    parser.add_argument(
+        "--namespace",
+        default="",
+        help="on Kubernetes: replicas are pods of the Deployments function-NAME there, HAProxy is another container",
+    )
     parser.add_argument("--scrape-targets", type=Path, help="folder in which Prometheus looks for what to scrape")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -81,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             given.port,
             handlers=tuple(folder.absolute() for folder in given.handlers or (HANDLERS,)),
             environment={name: os.environ[name] for name in given.pass_on if name in os.environ},
+            namespace=given.namespace,
         )
         if given.scrape_targets is not None:
             expose("gateway", given.scrape_targets, registry=control.registry)

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,12 +18,15 @@ from functions.gateway.events import EventLog
 from functions.gateway.fleet import Fleet, Surroundings
 from functions.gateway.haproxy import DataPlaneAwayError, HAProxy, Slot, slot_names
 from functions.gateway.meters import Meters, RequestLog
-from functions.gateway.parents import PARENTS
+from functions.gateway.parents import PARENTS, Parents, WarmParents
+from functions.gateway.pods import PodParents
 from functions.gateway.roster import FunctionRecord, GatewayRecord, free_slot
 from functions.loading import HANDLERS, handler_folder
+from functions.pod import EVERYWHERE, Introduction
 from functions.replica import ReplicaSettings
 from penstock.errors import PenstockError
 from penstock.functions import FunctionReport
+from penstock.kubernetes.deployment import Deployment
 from penstock.openfaas import DeployedFunction, FunctionDeployment
 from penstock.supervision import base_environment
 
@@ -37,6 +41,7 @@ SAVE_S: Final = 0.02
 COUNT_S: Final = 1.0
 """How old HAProxy's counts in the metrics may be."""
 STOP_S: Final = 10.0
+INTRODUCE_S: Final = 0.02
 ANSWER_MARGIN_S: Final = 2.0
 """A replica answers by itself when its handler hangs; HAProxy gives it up only some time after that."""
 
@@ -47,6 +52,10 @@ class UnknownFunctionError(PenstockError):
 
 class TakenNameError(PenstockError):
     """A function of that name is deployed already."""
+
+
+class UnknownPodError(PenstockError):
+    """The pod is no replica, or none yet."""
 
 
 class Report(FunctionReport, frozen=True, kw_only=True):
@@ -62,10 +71,18 @@ class Report(FunctionReport, frozen=True, kw_only=True):
 
 
 class ControlPlane:
-    """One gateway in the folder ``state``. ``environment``: for all replicas, under what a deployment says itself."""
+    """One gateway in the folder ``state``. ``environment``: for all replicas, under what a deployment says itself.
+    ``namespace``: on Kubernetes, where replicas are pods, and HAProxy is a container beside this one.
+    """
 
     def __init__(
-        self, state: Path, port: int, *, handlers: tuple[Path, ...] = (HANDLERS,), environment: Mapping[str, str]
+        self,
+        state: Path,
+        port: int,
+        *,
+        handlers: tuple[Path, ...] = (HANDLERS,),
+        environment: Mapping[str, str],
+        namespace: str = "",
     ) -> None:
         self.state = state.absolute()
         longest = self.state / PARENTS / "99.9999"
@@ -74,11 +91,16 @@ class ControlPlane:
                 f"state folder {self.state}: {excess} bytes too long for Unix sockets; take a shorter one"
             )
         self.registry = CollectorRegistry()
-        self.plane = HAProxy(self.state, port)
+        if namespace:
+            self.plane = HAProxy(self.state, port, address=EVERYWHERE, beside=True)
+        else:
+            self.plane = HAProxy(self.state, port)
         self.url = f"http://127.0.0.1:{port}"
         self.invoker = Invoker(self.url)
         self._handlers = handlers
         self._environment = environment
+        self._namespace = namespace
+        self._pods: PodParents | None = None
         self._record = GatewayRecord(port=port)
         self._fleets: dict[str, Fleet] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -109,15 +131,9 @@ class ControlPlane:
         self.events = EventLog(self.state / "events.jsonl", fresh=not self._record.functions)
         if not adopted:
             await self.plane.start()
-        surroundings = Surroundings(
-            state=self.state,
-            plane=self.plane,
-            events=self.events,
-            saved=self._changed.set,
-            handler_of=lambda image: handler_folder(image, self._handlers),
-            environment_of=self._environment_of,
+        self._surroundings = Surroundings(
+            plane=self.plane, events=self.events, saved=self._changed.set, parents=self._parents()
         )
-        self._surroundings = surroundings
         for function in self._record.functions.values():
             await self._recall(function)
             self._run(function)
@@ -216,6 +232,17 @@ class ControlPlane:
         record = self._record.functions.get(name)
         return record is not None and not record.deleted
 
+    async def introduce(self, pod: str, wait_s: float) -> Introduction:
+        """Which replica a pod is, as soon as it is one. Raises UnknownPodError if that takes longer."""
+        until_s = time.monotonic() + wait_s
+        while True:
+            known = self._pods.introduce(pod) if self._pods is not None else None
+            if known is not None:
+                return known
+            if time.monotonic() >= until_s:
+                raise UnknownPodError(f"pod {pod} is nobody yet")
+            await asyncio.sleep(INTRODUCE_S)
+
     async def reports(self) -> list[Report]:
         """All functions as Penstock's controller reads them, as of now."""
         _, slots = await asyncio.gather(
@@ -245,13 +272,18 @@ class ControlPlane:
             raise UnknownFunctionError(f"there is no function {name!r}; deployed are {there}")
         return record
 
+    def _parents(self) -> Parents:
+        if not self._namespace:
+            return WarmParents(self.state, lambda image: handler_folder(image, self._handlers), self._environment_of)
+        self._pods = PodParents(partial(Deployment, self._namespace), self._own_environment_of)
+        return self._pods
+
     def _environment_of(self, record: FunctionRecord) -> dict[str, str]:
-        return {
-            **base_environment(),
-            "OPENBLAS_NUM_THREADS": "1",
-            **self._environment,
-            **record.deployment.env_vars,
-        }
+        return {**base_environment(), **self._own_environment_of(record)}
+
+    def _own_environment_of(self, record: FunctionRecord) -> dict[str, str]:
+        """What is the function's, whatever machine it runs on."""
+        return {"OPENBLAS_NUM_THREADS": "1", **self._environment, **record.deployment.env_vars}
 
     def _run(self, record: FunctionRecord) -> None:
         fleet = Fleet(record, self._surroundings)

@@ -1,21 +1,21 @@
 """One function's replicas: brings what there is towards what is wanted, step by step, and tells what happened.
 
-A replica is requested, started (forked), joins when its cold start is over (only then HAProxy knows it), and drains
-before it goes: closed at HAProxy, emptied, and only then told to end. None is ended in mid-request.
+A replica is requested, started (it was forked, or its container runs), joins when its cold start is over (only then
+HAProxy knows it), and drains before it goes: closed at HAProxy, emptied, and only then told to end. None is ended in
+mid-request.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 from functions.brood import Brood, Hatchling
 from functions.gateway.events import EventLog
-from functions.gateway.haproxy import SLOT_PREFIX, HAProxy
-from functions.gateway.parents import PARENTS, ParentAwayError, WarmParent
+from functions.gateway.haproxy import HAProxy
+from functions.gateway.parents import Parent, ParentAwayError, Parents
 from functions.gateway.roster import SERVING, STARTING, FunctionRecord, ReplicaRecord
 from penstock.contracts import Phase
 from penstock.errors import PenstockError
@@ -36,22 +36,11 @@ COUNTED: Final = ("invocations", "failed", "busy_s", "violations")
 class Surroundings:
     """What all functions of a gateway share. ``saved`` is called when a record has changed."""
 
-    def __init__(
-        self,
-        *,
-        state: Path,
-        plane: HAProxy,
-        events: EventLog,
-        saved: Callable[[], None],
-        handler_of: Callable[[str], Path],
-        environment_of: Callable[[FunctionRecord], Mapping[str, str]],
-    ) -> None:
-        self.state = state
+    def __init__(self, *, plane: HAProxy, events: EventLog, saved: Callable[[], None], parents: Parents) -> None:
         self.plane = plane
         self.events = events
         self.saved = saved
-        self.handler_of = handler_of
-        self.environment_of = environment_of
+        self.parents = parents
 
 
 class Fleet:
@@ -61,7 +50,7 @@ class Fleet:
         self.record = record
         self.trouble = ""
         self._with = surroundings
-        self._parents: dict[int, WarmParent] = {}
+        self._parents: dict[int, Parent] = {}
         self._wake = asyncio.Event()
         self._failures = 0
         self._not_before_s = 0.0
@@ -174,7 +163,7 @@ class Fleet:
 
     async def _place(self, name: str, replica: ReplicaRecord, hatchling: Hatchling) -> None:
         """It may take requests. One that HAProxy lost while it was busy waits here until it is free."""
-        await self._with.plane.add(self.record.slot, name, hatchling.port)
+        await self._with.plane.add(self.record.slot, name, hatchling.address, hatchling.port)
         replica.placed = True
         if replica.phase in STARTING:
             replica.joined_ns = time.time_ns()
@@ -231,16 +220,14 @@ class Fleet:
             if name in brood.replicas:
                 self._enter(name, replica, "started", brood.replicas[name].started_ns)
 
-    async def _raise_parent(self) -> WarmParent:
+    async def _raise_parent(self) -> Parent:
         """A warm parent of the present generation. What the one before has done stays counted."""
         record = self.record
         generation = record.generation  # it may be updated while this one warms up
         self._bury(generation)
         parent = self._parent(generation)
-        output = self._with.state / "logs" / f"{record.name}.log"
-        environment = self._with.environment_of(record)
         try:
-            await parent.start(self._with.handler_of(record.deployment.image), environment, output)
+            await parent.start()
         except PenstockError:
             self._fail(PARENT_BACKOFF_S)
             raise
@@ -313,10 +300,8 @@ class Fleet:
         self._with.events.add(self.record.name, name, phase, at_ns, reason)
         self._with.saved()
 
-    def _parent(self, generation: int) -> WarmParent:
-        # A function's name would make the path too long for a socket.
-        path = self._with.state / PARENTS / f"{self.record.slot.removeprefix(SLOT_PREFIX)}.{generation}"
-        return WarmParent(self.record.name, path, self.wake)
+    def _parent(self, generation: int) -> Parent:
+        return self._with.parents.of(self.record, generation, self.wake)
 
 
 def _departure(name: str, brood: Brood | None) -> tuple[int, str]:

@@ -25,6 +25,9 @@ from penstock.errors import PenstockError
 
 log = logging.getLogger("haproxy")
 
+CONFIG: Final = "haproxy.cfg"
+CONFIGURED: Final = "configured"
+"""A file that is there once configuration and maps are."""
 SLOTS: Final = 48
 SLOT_PREFIX: Final = "slot-"
 START_S: Final = 30.0
@@ -61,7 +64,7 @@ defaults
     retries 3
     http-reuse always
 frontend gateway
-    bind 127.0.0.1:{port}
+    bind {address}:{port}
     log global
     log-format "%[var(txn.function)] %ST %Tw %Tr %Ta %s"
     http-request use-service prometheus-exporter if {{ path /haproxy/metrics }}
@@ -101,11 +104,15 @@ class DataPlaneAwayError(PenstockError):
 
 
 class HAProxy:
-    """HAProxy of the gateway in ``folder``, listening on 127.0.0.1:``port``. It outlives whoever started it."""
+    """HAProxy of the gateway in ``folder``, listening on ``address``:``port``. It outlives whoever started it.
+    ``beside``: somebody else starts it, and again when it has ended, as soon as its configuration is in the folder.
+    """
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, *, address: str = "127.0.0.1", beside: bool = False) -> None:
         self.folder = folder
         self.port = port
+        self._address = address
+        self._beside = beside
         self.pid = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -123,30 +130,36 @@ class HAProxy:
 
     async def start(self) -> None:
         """Write the configuration and start it; returns when it answers. Raises PenstockError if it does not."""
-        executable = find_haproxy()
         slots = "".join(SLOT.format(slot=slot, longest_ms=LONGEST_ANSWER_MS) for slot in slot_names())
-        config = self.folder / "haproxy.cfg"
-        config.write_text(GLOBAL.format(port=self.port, queue_s=QUEUE_TIMEOUT_S) + slots)
+        (self.folder / CONFIG).write_text(
+            GLOBAL.format(address=self._address, port=self.port, queue_s=QUEUE_TIMEOUT_S) + slots
+        )
         for name in ("slots.map", "limits.map", "timeouts.map"):
             (self.folder / name).touch()
+        (self.folder / CONFIGURED).touch()
         output = self.folder / "haproxy.log"
+        if not self._beside:
+            self._spawn(output)
+        until = time.monotonic() + START_S
+        while not await self.adopt():
+            ended = self._process is not None and self._process.poll() is not None
+            if ended or time.monotonic() > until:
+                words = output.read_text(errors="replace").splitlines()[-3:] if output.exists() else []
+                raise PenstockError(
+                    f"haproxy does not start on port {self.port}; the end of {output}: {' | '.join(words)}"
+                )
+            await asyncio.sleep(0.02)
+
+    def _spawn(self, output: Path) -> None:
         with output.open("ab") as out:
             self._process = subprocess.Popen(
-                (executable, "-db", "-C", str(self.folder), "-f", config.name),
+                (find_haproxy(), "-db", "-C", str(self.folder), "-f", CONFIG),
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
             )
-        until = time.monotonic() + START_S
-        while not await self.adopt():
-            if self._process.poll() is not None or time.monotonic() > until:
-                words = output.read_text(errors="replace").splitlines()[-3:]
-                raise PenstockError(
-                    f"haproxy does not start on port {self.port}; the end of {output}: {' | '.join(words)}"
-                )
-            await asyncio.sleep(0.02)
 
     def runs(self) -> bool:
         """Whether its process is there."""
@@ -160,6 +173,7 @@ class HAProxy:
 
     async def stop(self) -> None:
         """End it, with what it still has in hand."""
+        (self.folder / CONFIGURED).unlink(missing_ok=True)
         if self.runs():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM)
@@ -200,9 +214,9 @@ class HAProxy:
                 elif there[function] != value:
                     await self.ask(f"set map {name} {function} {value}")
 
-    async def add(self, slot: str, server: str, port: int) -> None:
+    async def add(self, slot: str, server: str, address: str, port: int) -> None:
         """A server that takes requests from now on. Raises PenstockError if HAProxy refuses."""
-        answer = await self.ask(f"add server {slot}/{server} 127.0.0.1:{port} maxconn 1 weight 0 {KEPT_CONNECTIONS}")
+        answer = await self.ask(f"add server {slot}/{server} {address}:{port} maxconn 1 weight 0 {KEPT_CONNECTIONS}")
         if "registered" not in answer and "already exists" not in answer.lower():
             raise PenstockError(f"haproxy does not take {server}: {answer}")
         await self.open(slot, server)

@@ -1,4 +1,6 @@
-"""Warm parents as the control plane sees them: starting one, finding it again, commands and what comes back."""
+"""What keeps a function's replicas, as the control plane sees it, and warm parents as the one kind of it: starting one,
+finding it again, commands and what comes back. The other kind, pods, is in ``functions.gateway.pods``.
+"""
 
 import asyncio
 import contextlib
@@ -11,11 +13,13 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from functions.brood import Brood, Command
+from functions.gateway.haproxy import SLOT_PREFIX
+from functions.gateway.roster import FunctionRecord
 from penstock.errors import PenstockError
 
 log = logging.getLogger("parents")
@@ -31,15 +35,76 @@ class ParentAwayError(PenstockError):
     """The warm parent does not answer, or is not there."""
 
 
-class WarmParent:
-    """The warm parent of one generation of a function. ``changed`` is called whenever ``brood`` is a new one, and when
-    the parent is lost.
-    """
+class Parent(Protocol):
+    """What keeps the replicas of one generation of a function."""
 
-    def __init__(self, function: str, path: Path, changed: Callable[[], None]) -> None:
-        self.function = function
-        self.path = path
+    @property
+    def brood(self) -> Brood | None:
+        """As last heard of; None before."""
+        ...
+
+    @property
+    def there(self) -> bool:
+        """Whether it can be spoken to."""
+        ...
+
+    async def start(self) -> None:
+        """Make it. Raises PenstockError if that cannot be."""
+        ...
+
+    async def adopt(self) -> bool:
+        """Whether a predecessor has left it."""
+        ...
+
+    async def ask(self, *, start: str = "", requested_ns: int = 0, end: str = "") -> Brood:
+        """Give a command; returns the state after it. Raises ParentAwayError."""
+        ...
+
+    async def quit(self, timeout_s: float) -> None:
+        """Have it end its replicas and itself; what has not ended in time is killed."""
+        ...
+
+    def leave(self) -> None:
+        """Hang up; it goes on."""
+        ...
+
+
+class Parents(Protocol):
+    """Makes the control plane's view of what keeps replicas."""
+
+    def of(self, record: FunctionRecord, generation: int, changed: Callable[[], None]) -> Parent:
+        """Of one generation of a function. ``changed`` is called whenever its brood is a new one or it is lost."""
+        ...
+
+
+class WarmParents:
+    """Warm parents of the gateway in ``state``: replicas are processes beside it."""
+
+    def __init__(
+        self,
+        state: Path,
+        handler_of: Callable[[str], Path],
+        environment_of: Callable[[FunctionRecord], Mapping[str, str]],
+    ) -> None:
+        self.state = state
+        self.handler_of = handler_of
+        self.environment_of = environment_of
+
+    def of(self, record: FunctionRecord, generation: int, changed: Callable[[], None]) -> "WarmParent":
+        """See ``Parents``."""
+        return WarmParent(self, record, generation, changed)
+
+
+class WarmParent:
+    """The warm parent of one generation of a function."""
+
+    def __init__(self, kept: WarmParents, record: FunctionRecord, generation: int, changed: Callable[[], None]) -> None:
+        self.function = record.name
+        # A function's name would make the path too long for a socket.
+        self.path = kept.state / PARENTS / f"{record.slot.removeprefix(SLOT_PREFIX)}.{generation}"
         self.brood: Brood | None = None
+        self._kept = kept
+        self._record = record
         self._changed = changed
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Brood]] = {}
@@ -52,8 +117,11 @@ class WarmParent:
         """Whether it can be spoken to."""
         return self._writer is not None
 
-    async def start(self, handler: Path, environment: Mapping[str, str], output: Path) -> None:
+    async def start(self) -> None:
         """Start it and return when it is warm. Raises PenstockError with its last words if it ends before."""
+        handler = self._kept.handler_of(self._record.deployment.image)
+        environment = self._kept.environment_of(self._record)
+        output = self._kept.state / "logs" / f"{self.function}.log"
         self.path.unlink(missing_ok=True)
         with output.open("ab") as out:
             self._process = subprocess.Popen(

@@ -13,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from functions.gateway.control import ControlPlane, TakenNameError, UnknownFunctionError
+from functions.gateway.control import ControlPlane, TakenNameError, UnknownFunctionError, UnknownPodError
 from penstock import __version__
 from penstock.errors import PenstockError
 from penstock.openfaas import DeleteRequest, FunctionDeployment, ScaleRequest
 
 USER = "admin"
+LONGEST_WAIT_S = 60.0
 INFO = {
     "provider": {
         "provider": "penstock",
@@ -51,6 +52,7 @@ class Provider:
                 Route("/system/namespaces", self._guarded(self._namespaces), methods=["GET"]),
                 Route("/async-function/{path:path}", self._answering(self._invoke_later), methods=["POST"]),
                 Route("/penstock/functions", self._answering(self._reports), methods=["GET"]),
+                Route("/penstock/pods/{pod}", self._answering(self._introduce), methods=["GET"]),
                 Route("/penstock/events", self._answering(self._events), methods=["GET"]),
                 Route("/metrics", self._answering(self._metrics), methods=["GET"]),
                 Route("/healthz", self._answering(self._health), methods=["GET"]),
@@ -121,6 +123,12 @@ class Provider:
         del request
         return _json(await self._control.reports())
 
+    async def _introduce(self, request: Request) -> Response:
+        text = request.query_params.get("wait_s", "0")
+        if not (text.replace(".", "", 1).isdecimal() and float(text) <= LONGEST_WAIT_S):
+            raise PenstockError(f"wait_s={text}: expected seconds, at most {LONGEST_WAIT_S:g}")
+        return _json(await self._control.introduce(request.path_params["pod"], float(text)))
+
     async def _events(self, request: Request) -> Response:
         text = request.query_params.get("since", "0")
         if not text.isdecimal():
@@ -152,7 +160,7 @@ class Provider:
         async def answering(request: Request) -> Response:
             try:
                 return await answer(request)
-            except UnknownFunctionError as error:
+            except (UnknownFunctionError, UnknownPodError) as error:
                 return _text(404, str(error))
             except TakenNameError as error:
                 return _text(409, str(error))

@@ -22,4 +22,5 @@ cp "$jars"/*.jar "$context/jars/"
 cp -r infra/images/standins/kafka/bin "$context/bin"
 build -f infra/images/standins/kafka/Dockerfile -t apache/kafka:4.2.0 "$context"
 build -t redis:7.0.15-bookworm infra/images/standins/redis
+build -t haproxy:2.6.12 infra/images/standins/haproxy
 build -t prom/prometheus:v2.42.0 infra/images/standins/prometheus

@@ -1,21 +1,27 @@
-"""A run on a Kafka consumer group whose controller and consumers are pods."""
+"""Runs whose replicas are pods: of a Kafka consumer group, with the controller, and of a pipeline of functions."""
 
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
+import msgspec
+
+from infra.kubernetes.functions import LABEL
 from infra.kubernetes.run_pods import RunPods
 from infra.kubernetes.services import ClusterServices
+from infra.local.runs.function import FunctionRun
+from infra.local.runs.run import LocalRun
 from infra.local.runs.stream import StreamRun
 from penstock.errors import PenstockError
+from penstock.kubernetes.pods import Pod
 from penstock.rundir import RunDirectory
 from penstock.runspec import Fault, FaultKind, RunSpec
-from penstock.systems import StreamSystem, System
-
-FAULTS: tuple[FaultKind, ...] = ("kill-worker", "kill-controller", "blind-monitor")
+from penstock.systems import FunctionSystem, StreamSystem, System
 
 
 class PodStreamRun(StreamRun):
     """Sender and Spark are programs of the local supervisor; all else is done to pods."""
 
+    faults_known: ClassVar[tuple[FaultKind, ...]] = ("kill-worker", "kill-controller", "blind-monitor")
     parts = ("sender", "pipelines")
 
     def __init__(self, services: ClusterServices, spec: RunSpec, directory: RunDirectory) -> None:
@@ -72,10 +78,54 @@ class PodStreamRun(StreamRun):
             self._begun = False
 
 
+class PodFunctionRun(FunctionRun):
+    """Gateway and replicas are pods; pipeline manager, controller, sender and Spark are programs of the local
+    supervisor, which reach the gateway by its Service.
+    """
+
+    faults_known: ClassVar[tuple[FaultKind, ...]] = (
+        *("kill-worker", "kill-controller", "kill-dataflow", "blind-monitor"),
+    )
+
+    def __init__(self, services: ClusterServices, spec: RunSpec, directory: RunDirectory) -> None:
+        super().__init__(services, spec, directory)
+        self._kubectl = services.kubectl
+
+    def actions(self) -> Mapping[FaultKind, Callable[[float], str]]:
+        """What can be done here."""
+        return {kind: action for kind, action in super().actions().items() if kind in self.faults_known}
+
+    def _kill_worker(self, _: float) -> str:
+        """Delete a replica's pod without notice."""
+        found = self._kubectl.get("pods", f"--selector={LABEL}")["items"]
+        ready = [pod for pod in (msgspec.convert(each, Pod) for each in found) if pod.ready and pod.alive]
+        if not ready:
+            return "no worker was running"
+        first = min(ready, key=lambda pod: pod.replica)
+        self._kubectl.run("delete", "pod", first.name, "--grace-period=0", "--force", "--wait=false")
+        return f"{first.replica} (pod {first.name})"
+
+
+def pod_run(services: ClusterServices, spec: RunSpec, directory: RunDirectory) -> LocalRun:
+    """The run of the spec's system."""
+    return _kind_of(spec.system)(services, spec, directory)
+
+
 def check(system: System, faults: tuple[Fault, ...]) -> None:
     """Raise PenstockError for a fleet that has no manifests, and for a fault that cannot be had on a cluster."""
-    if not isinstance(system, StreamSystem):
-        raise PenstockError("--world kubernetes plays Kafka consumer groups only, so far; choose local or sim")
+    known = _kind_of(system).faults_known
     for fault in faults:
-        if fault.kind not in FAULTS:
-            raise PenstockError(f"--fault {fault}: --world kubernetes has {', '.join(FAULTS)}")
+        if fault.kind not in known:
+            raise PenstockError(f"--fault {fault}: --world kubernetes has {', '.join(known)}")
+
+
+def _kind_of(system: System) -> type[PodStreamRun] | type[PodFunctionRun]:
+    match system:
+        case StreamSystem():
+            return PodStreamRun
+        case FunctionSystem():
+            return PodFunctionRun
+        case _:
+            raise PenstockError(
+                "--world kubernetes plays Kafka consumer groups and pipelines of functions, so far; choose local or sim"
+            )

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.actuators.pods import Pod
 from infra.kubernetes.kubectl import Kubectl
 from infra.kubernetes.services import PART_OF, ClusterServices, hopeless
 from penstock.errors import PenstockError
+from penstock.kubernetes.pods import Pod
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import msgspec
 from pydantic import SecretStr
 
-from controller.actuators.pods import Pod
 from infra.kubernetes.kubectl import Kubectl
 from infra.local.services import LocalServices
 from penstock.errors import PenstockError
+from penstock.kubernetes.pods import Pod
 from penstock.settings import Endpoints
 from penstock.supervision import NoSupervisorError
 from penstock.world import Progress
@@ -26,7 +26,7 @@ NAMESPACE: Final = "penstock"
 """Of all overlays."""
 BASE: Final = Path(__file__).parent / "base"
 OVERLAYS: Final = Path(__file__).parent / "overlays"
-SHARED: Final = ("statefulset/kafka", "statefulset/redis", "deployment/prometheus")
+SHARED: Final = ("statefulset/kafka", "statefulset/redis", "deployment/prometheus", "deployment/gateway")
 CREDENTIALS: Final = "secret/penstock"
 PART_OF: Final = {"app.kubernetes.io/part-of": "penstock"}
 READY_TIMEOUT_S: Final = 180.0
@@ -106,7 +106,13 @@ class ClusterServices:
         """New secrets, unless there are some."""
         if self.kubectl.run("get", CREDENTIALS, "--ignore-not-found").strip():
             return
-        values = {"redis-password": secrets.token_urlsafe(24), "signing-key": secrets.token_hex(32)}
+        password = secrets.token_urlsafe(24)
+        values = {
+            "redis-password": password,
+            "redis-url": f"redis://:{password}@redis:6379/0",
+            "signing-key": secrets.token_hex(32),
+            "gateway-password": secrets.token_urlsafe(24),
+        }
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -151,7 +157,7 @@ class ClusterServices:
             scrape_targets=local.scrape_targets,
             rabbitmq=SecretStr(""),
             rabbitmq_management=SecretStr(""),
-            gateway=SecretStr(""),
+            gateway=SecretStr(f"http://admin:{secret['gateway-password']}@{addresses['gateway']}"),
             controller="",
         )
 
@@ -159,7 +165,7 @@ class ClusterServices:
         """All of the environment of a run's processes outside of the cluster."""
         endpoints = self.endpoints()
         named: dict[str, Any] = {
-            name: endpoints.require(name) for name in ("kafka", "redis", "prometheus", "signing_key")
+            name: endpoints.require(name) for name in ("kafka", "redis", "prometheus", "signing_key", "gateway")
         }
         return {**self.local.environment(), **{f"PENSTOCK_{name.upper()}": value for name, value in named.items()}}
 

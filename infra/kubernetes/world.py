@@ -1,9 +1,9 @@
-"""The Kubernetes world: one run on a cluster's brokers, with controller and consumers as pods."""
+"""The Kubernetes world: one run on a cluster's brokers, whose replicas are pods."""
 
 from types import TracebackType
 from typing import Self
 
-from infra.kubernetes.run import PodStreamRun, check
+from infra.kubernetes.run import pod_run
 from infra.kubernetes.services import ClusterServices, supervisor_runs
 from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
@@ -44,6 +44,5 @@ class KubernetesWorld(OneRunWorld):
 
     def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
         """All that is the run's own. PenstockError for a fleet that has no manifests."""
-        check(spec.system, spec.faults)
-        self.run = run = PodStreamRun(self._services, spec, directory)
+        self.run = run = pod_run(self._services, spec, directory)
         run.prepare()

@@ -17,19 +17,21 @@ import msgspec
 import pytest
 
 from controller.actuators.consumer_group import ConsumerGroup
-from controller.actuators.deployment import Deployment
 from controller.actuators.kubernetes import DeploymentActuator
-from controller.actuators.pods import Pod
-from controller.actuators.watched import KubernetesError
 from controller.plan_service import PlanService
 from controller.plans import PlanBoard
 from infra.kubernetes.kubectl import Kubectl
-from penstock.contracts import Actuator, Decision, ReplicaEvent
+from penstock.contracts import POD_STEPS, Actuator, Decision, ReplicaEvent
+from penstock.kubernetes.deployment import Deployment
+from penstock.kubernetes.pods import Pod
+from penstock.kubernetes.watched import KubernetesError
+from tests.cluster.gate import Gate
 from tests.conformance.ports import ActuatorConformance
 
 pytestmark = pytest.mark.cluster
 
 FLEET = "payments"
+AWAY_S = 20.0
 GROUP = ConsumerGroup(fleet=FLEET, partitions=4, max_replicas=3)
 IMAGE = os.environ.get("PENSTOCK_TEST_IMAGE", "penstock/app:0.1.0")
 MEMBER = Path(__file__).parent.parent / "controller" / "trivial_member.py"
@@ -46,12 +48,17 @@ os.execv(sys.executable, [sys.executable, "/test/trivial_member.py", sys.argv[1]
 """
 
 
-def host_address(cluster: Kubectl) -> str:
-    """The address of this machine that the cluster's pods reach: the one from which the API server is reached."""
+def api_server(cluster: Kubectl) -> tuple[str, int]:
+    """Host and port by the current kubeconfig."""
     server = cluster.run("config", "view", "--minify", "--output=jsonpath={.clusters[0].cluster.server}").decode()
     host, _, port = server.removeprefix("https://").partition(":")
+    return host, int(port or "443")
+
+
+def host_address(cluster: Kubectl) -> str:
+    """The address of this machine that the cluster's pods reach: the one from which the API server is reached."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, int(port or "443")))
+        probe.connect(api_server(cluster))
         return str(probe.getsockname()[0])
 
 
@@ -103,8 +110,8 @@ def role(manifests: Path, without: tuple[str, str] | None = None) -> dict[str, A
     return {**found, "rules": [rule for rule in found["rules"] if rule["verbs"]]}
 
 
-def grant(namespace: Kubectl, rules: dict[str, Any]) -> Any:
-    """A client that may do what the Role says."""
+def grant(namespace: Kubectl, rules: dict[str, Any], gate: Gate | None = None) -> Any:
+    """A client that may do what the Role says, perhaps through a gate."""
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "controller"}}
     binding = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -121,15 +128,18 @@ def grant(namespace: Kubectl, rules: dict[str, Any]) -> Any:
     configuration.cert_file = configuration.key_file = None
     configuration.api_key = {"authorization": token, "BearerToken": token}
     configuration.api_key_prefix = {"authorization": "Bearer", "BearerToken": "Bearer"}
+    if gate is not None:
+        configuration.host = f"https://127.0.0.1:{gate.port}"
+        configuration.assert_hostname = False  # the certificate is the API server's
     return kubernetes.client.ApiClient(configuration)
 
 
 class Stage:
     """A plan service on this machine, a Deployment on the cluster, and actuators on both."""
 
-    def __init__(self, namespace: Kubectl, manifests: Path) -> None:
+    def __init__(self, namespace: Kubectl, manifests: Path, gate: Gate | None = None) -> None:
         self.kubectl = namespace
-        self.client = grant(namespace, role(manifests))
+        self.client = grant(namespace, role(manifests), gate)
         address = host_address(namespace)
         self.plans = PlanService(PlanBoard(join_timeout_s=20), group="group", fleet=FLEET, url=f"http://{address}:0")
         self.plans.start()
@@ -173,7 +183,22 @@ class Stage:
         return lambda: self.actuator is not None and list(self.actuator.replicas().values()) == ["joined"] * count
 
     def life(self, replica: str) -> list[str]:
-        return [event.phase for event in self.happened if event.replica == replica]
+        """Without the steps of its pod."""
+        return [each.phase for each in self.happened if each.replica == replica and each.phase not in POD_STEPS]
+
+
+@pytest.fixture
+def gate(cluster: Kubectl) -> Iterator[Gate]:
+    """Before the API server; the actuator comes through it, the tests' own kubectl does not."""
+    with Gate(*api_server(cluster)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def gated(namespace: Kubectl, manifests: Path, gate: Gate) -> Iterator[Stage]:
+    opened = Stage(namespace, manifests, gate)
+    yield opened
+    opened.close()
 
 
 @pytest.fixture
@@ -223,6 +248,15 @@ def test_the_pod_that_the_plan_wants_gone_goes_though_it_is_the_oldest(stage: St
     assert set(stage.pods()) == set(pods) - {smallest}
 
 
+def test_the_steps_of_a_new_pod_are_on_record_in_their_order(stage: Stage) -> None:
+    stage.start().apply(scale("up", 2))
+    stage.wait(stage.joined(2))
+    for replica in stage.pods():
+        steps = [(event.phase, event.at_ns) for event in stage.happened if event.replica == replica]
+        steps.sort(key=lambda step: step[1])
+        assert [phase for phase, _ in steps] == ["requested", "created", "scheduled", "started", "joined"]
+
+
 def test_a_killed_pod_is_replaced_under_the_same_replica(stage: Stage) -> None:
     stage.start().apply(scale("up", 2))
     stage.wait(stage.joined(2))
@@ -256,6 +290,30 @@ def test_a_controller_that_dies_in_the_middle_of_a_scale_out_has_a_successor(sta
     stage.wait(stage.joined(3))
     assert stage.life(f"{FLEET}-1") == ["requested", "started", "joined"]
     assert set(stage.pods()) == {f"{FLEET}-1", f"{FLEET}-2", f"{FLEET}-3"}
+
+
+def test_an_api_server_that_is_away_for_20_s_costs_time_and_no_replica(gated: Stage, gate: Gate) -> None:
+    """Asked for more, losing a pod and asked for fewer meanwhile, it has it all done once the API server is back."""
+    actuator = gated.start()
+    actuator.apply(scale("up", 2))
+    gated.wait(gated.joined(2))
+    kept = gated.pods()[f"{FLEET}-1"].name
+    gate.shut()
+    back_s = time.monotonic() + AWAY_S
+    actuator.apply(scale("up", 3))
+    gated.kubectl.run(
+        *("delete", "pod", gated.pods()[f"{FLEET}-2"].name, "--grace-period=0", "--force", "--wait=false")
+    )
+    gated.wait(lambda: time.monotonic() > back_s)
+    assert gated.life(f"{FLEET}-1") == ["requested", "started", "joined"]
+    assert gated.kubectl.get(f"deployment/{FLEET}")["spec"]["replicas"] == 2
+    gate.open()
+    gated.wait(gated.joined(3))
+    assert set(gated.pods()) == {f"{FLEET}-1", f"{FLEET}-2", f"{FLEET}-3"}
+    assert gated.pods()[f"{FLEET}-1"].name == kept
+    assert gated.life(f"{FLEET}-2")[-4:] == ["gone", "requested", "started", "joined"]
+    actuator.apply(scale("down", 1))
+    gated.wait(gated.joined(1))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from infra.kubernetes.functions import MANIFEST, manifest
 from infra.kubernetes.kubectl import Kubectl
-from infra.kubernetes.services import OVERLAYS
+from infra.kubernetes.services import BASE, OVERLAYS
 
 OVERLAY_NAMES = sorted(each.name for each in OVERLAYS.iterdir())
 
@@ -70,7 +71,7 @@ def with_volumes(spec: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("overlay", OVERLAY_NAMES)
 def test_every_container_is_confined(cluster: Kubectl, overlay: str) -> None:
     specs = pod_specs(overlay)
-    assert {"kafka", "redis", "prometheus", "controller", "payments"} <= set(specs)
+    assert {"kafka", "redis", "prometheus", "controller", "payments", "gateway", "function-pdf"} <= set(specs)
     for name, spec in specs.items():
         assert spec["securityContext"]["runAsNonRoot"], name
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
@@ -87,7 +88,23 @@ def test_every_container_is_confined(cluster: Kubectl, overlay: str) -> None:
 @pytest.mark.cluster
 def test_only_who_asks_the_api_server_has_a_token(cluster: Kubectl) -> None:
     with_token = {name for name, spec in pod_specs("cluster").items() if spec.get("automountServiceAccountToken", True)}
-    assert with_token == {"controller"}
+    assert with_token == {"controller", "gateway"}
+
+
+def test_what_is_committed_of_the_functions_is_what_the_code_says() -> None:
+    assert MANIFEST.read_text() == manifest(), "python -m infra.kubernetes.functions"
+
+
+def test_the_gateway_may_do_to_functions_what_the_controller_may_do_to_consumers_and_no_more() -> None:
+    """Why each of the rights is needed is shown on a cluster, with the controller's (test_deployment_on_a_cluster)."""
+    documents = list(yaml.safe_load_all((BASE / "controller.yaml").read_text()))
+    (controller,) = [each for each in documents if each["kind"] == "Role"]
+    gateway = next(yaml.safe_load_all(MANIFEST.read_text()))
+
+    def rights(role: dict[str, Any]) -> list[tuple[list[str], list[str], bool]]:
+        return [(rule["resources"], rule["verbs"], "resourceNames" in rule) for rule in role["rules"]]
+
+    assert rights(gateway) == rights(controller)
 
 
 @pytest.mark.cluster
@@ -108,4 +125,6 @@ def test_the_fleet_at_its_largest_fits_two_processors(cluster: Kubectl) -> None:
         return int(text.removesuffix("m")) if text.endswith("m") else 1000 * int(text)
 
     asked = {name: sum(cpu_m(each) for each in spec["containers"]) for name, spec in pod_specs("cluster").items()}
-    assert sum(asked.values()) + 8 * asked["payments"] <= 1900
+    shared = sum(cpu for name, cpu in asked.items() if name != "payments" and not name.startswith("function-"))
+    assert shared + 9 * asked["payments"] <= 1900
+    assert shared + 20 * asked["function-pdf"] <= 1900

@@ -5,26 +5,16 @@ They need Penstock's image and the brokers' in the cluster (infra/images/build.s
 the namespace ``penstock``, which they delete at the end.
 """
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from controller.journal import read_replica_events, read_ticks
-from experiments.analysis.summary import Summary
-from experiments.driver import carry_out, describe
 from experiments.experiment import Experiment, Options, parse_faults
-from experiments.progress import RunProgress
 from infra.kubernetes.kubectl import Kubectl
 from infra.kubernetes.services import ClusterServices
-from infra.kubernetes.world import KubernetesWorld
-from infra.local.services import LocalServices
-from infra.local.settings import ServiceSettings
-from penstock.rundir import RunDirectory
-from penstock.settings import Folders
+from tests.cluster.playing import play, services_for_tests
 
 pytestmark = pytest.mark.cluster
 
@@ -43,25 +33,12 @@ STEADY = Experiment(
 @pytest.fixture(scope="module")
 def brokers(cluster: Kubectl, penstock_namespace: Kubectl) -> Iterator[ClusterServices]:
     """Up for all tests of this file; nothing is left of them."""
-    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    services = ClusterServices(LocalServices(Folders(state=folder), ServiceSettings.on_free_ports()))
-    services.up()
-    yield services
-    services.down()
-    shutil.rmtree(folder)
-    assert not cluster.run("get", "namespace", "penstock", "--ignore-not-found").strip()
-
-
-def play(services: ClusterServices, runs: Path, scaler: str, options: Options) -> tuple[RunDirectory, Summary]:
-    """One run from description to summary."""
-    directory, _ = describe(STEADY, scaler, options, runs)
-    with RunProgress(Console(quiet=True), runs=1) as progress, KubernetesWorld(services=services) as world:
-        return directory, carry_out(world, STEADY, options, directory, progress)
+    yield from services_for_tests(cluster)
 
 
 def test_a_run_scales_pods_and_every_event_is_accounted_for(brokers: ClusterServices, tmp_path: Path) -> None:
     options = Options(world="kubernetes", seconds=20, analytics=False, initial_replicas=2, max_replicas=3)
-    directory, summary = play(brokers, tmp_path, "linear", options)
+    directory, summary = play(brokers, STEADY, tmp_path, "linear", options)
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events == 1200
     assert [tick.tick for tick in read_ticks(directory) if tick.time_s < 20] == list(range(20))
@@ -74,7 +51,7 @@ def test_a_run_scales_pods_and_every_event_is_accounted_for(brokers: ClusterServ
 @pytest.mark.parametrize("fault", ["kill-worker@6", "kill-controller@6"])
 def test_no_event_is_lost_whatever_is_killed(brokers: ClusterServices, tmp_path: Path, fault: str) -> None:
     options = Options(world="kubernetes", seconds=20, analytics=False, initial_replicas=2, faults=parse_faults([fault]))
-    directory, summary = play(brokers, tmp_path, "overprovision", options)
+    directory, summary = play(brokers, STEADY, tmp_path, "overprovision", options)
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events == 1200
     assert directory.faults_file.read_text().count("\n") == 1

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from controller.actuators.deployment import Deployment, DeploymentObject, DeploymentSpec, LabelSelector
-from controller.actuators.pods import (
+from penstock.kubernetes.deployment import Deployment, DeploymentObject, DeploymentSpec, LabelSelector
+from penstock.kubernetes.pods import (
     DELETION_COST,
     Condition,
     ContainerState,
@@ -17,7 +17,7 @@ from controller.actuators.pods import (
     PodSpec,
     PodStatus,
 )
-from controller.actuators.watched import ConflictError, KubernetesError
+from penstock.kubernetes.watched import ConflictError, KubernetesError
 
 
 def time_of(number: int) -> str:
@@ -53,6 +53,7 @@ def make_pod(
         spec=PodSpec(node_name=node),
         status=PodStatus(
             phase=phase,
+            pod_ip=name,
             conditions=(condition,),
             container_statuses=(ContainerStatus(state=state, restart_count=restarts),),
         ),

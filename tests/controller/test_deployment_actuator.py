@@ -7,11 +7,11 @@ import pytest
 
 from controller.actuators.consumer_group import ConsumerGroup
 from controller.actuators.kubernetes import DeploymentActuator
-from controller.actuators.pods import GOES_FIRST
 from controller.actuators.roster import Roster
 from controller.plan_service import PlanService
 from controller.plans import PlanBoard
 from penstock.contracts import Accepted, Decision, Groups, ReplicaEvent
+from penstock.kubernetes.pods import GOES_FIRST
 from penstock.plan import MemberPhase, MemberReport
 from tests.controller.replica_set import MemoryDeployment
 

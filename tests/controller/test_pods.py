@@ -2,7 +2,7 @@
 
 import msgspec
 
-from controller.actuators.pods import GOES_FIRST, REPLICA, Pod, Size, in_line, name_pods, size
+from penstock.kubernetes.pods import GOES_FIRST, REPLICA, Pod, Size, in_line, name_pods, size
 from tests.controller.replica_set import make_pod
 
 FROM_THE_API = b"""

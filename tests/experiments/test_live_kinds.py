@@ -13,13 +13,14 @@ import pytest
 
 from controller.journal import read_replica_events, read_ticks
 from experiments.amesos.experiments import EXPERIMENTS as AMESOS
+from experiments.analysis.summary import Summary
 from experiments.elastic_faas.experiments import EXPERIMENTS as ELASTIC_FAAS
 from experiments.experiment import Experiment, Options, parse_faults
 from experiments.multiqueue.experiments import EXPERIMENTS as MULTIQUEUE
 from experiments.pubsub.experiments import EXPERIMENTS as PUBSUB
 from infra.local.services import LocalServices
 from penstock.amqp import Management
-from penstock.rundir import read_lines
+from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord
 from tests.experiments.conftest import Play
 
@@ -29,6 +30,12 @@ BY_NAME = {each.name: each for each in (*MULTIQUEUE, *ELASTIC_FAAS, *PUBSUB, *AM
 def slower(experiment: Experiment, rate_per_s: int) -> Experiment:
     """The bank of the paper at a rate that leaves a busy machine room."""
     return dataclasses.replace(experiment, workload=f"poisson:rate_per_s={rate_per_s},duration_s=120")
+
+
+def documents(play: Play, fault: str) -> tuple[RunDirectory, Summary]:
+    """The document pipeline under AMESoS at eight requests a second, for 15 s."""
+    experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
+    return play(experiment, "amesos", Options(seconds=15, analytics=False, faults=parse_faults([fault])))
 
 
 def nothing_is_left(services: LocalServices, run: str) -> None:
@@ -74,9 +81,7 @@ def test_jobs_of_a_network_go_through_all_their_topics(play: Play, local_service
 @pytest.mark.live
 @pytest.mark.parametrize("fault", ["kill-dataflow@6", "restart-redis@6+2", "stop-broker@6+3"])
 def test_a_pipeline_of_functions_finishes_every_request_once(play: Play, fault: str) -> None:
-    experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
-    options = Options(seconds=15, analytics=False, faults=parse_faults([fault]))
-    directory, summary = play(experiment, "amesos", options)
+    directory, summary = documents(play, fault)
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events
     assert any(tick.observation.completed for tick in read_ticks(directory))
@@ -84,9 +89,7 @@ def test_a_pipeline_of_functions_finishes_every_request_once(play: Play, fault: 
 
 @pytest.mark.live
 def test_requests_wait_while_functions_are_frozen_and_none_is_called_for_twice(play: Play) -> None:
-    experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
-    options = Options(seconds=15, analytics=False, faults=parse_faults(["freeze-workers@6+2"]))
-    directory, summary = play(experiment, "amesos", options)
+    directory, summary = documents(play, "freeze-workers@6+2")
     (fault,) = read_lines(directory.faults_file, FaultRecord)
     assert len(fault.detail.split(", ")) >= 4, "a replica of each function"
     assert summary.conservation.exact, summary.conservation
@@ -97,9 +100,7 @@ def test_requests_wait_while_functions_are_frozen_and_none_is_called_for_twice(p
 
 @pytest.mark.live
 def test_the_request_of_a_killed_function_is_called_for_again_once_and_both_are_on_record(play: Play) -> None:
-    experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
-    options = Options(seconds=15, analytics=False, faults=parse_faults(["kill-worker@6"]))
-    directory, summary = play(experiment, "amesos", options)
+    directory, summary = documents(play, "kill-worker@6")
     (fault,) = read_lines(directory.faults_file, FaultRecord)
     killed, _, how = fault.detail.partition(", ")
     assert how == "with a request in hand"

@@ -75,5 +75,5 @@ def test_faults_that_pods_cannot_have_are_refused_before_anything_is_made() -> N
 
 
 def test_fleets_without_manifests_are_refused_before_anything_is_made() -> None:
-    with pytest.raises(PenstockError, match="plays Kafka consumer groups only"):
+    with pytest.raises(PenstockError, match="plays Kafka consumer groups and pipelines"):
         run_spec(find_experiment("multiqueue"), "multiqueue", Options(world="kubernetes"), "run")

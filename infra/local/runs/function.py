@@ -25,8 +25,6 @@ LOOK_S: Final = 0.001
 class FunctionRun(OutcomesRun):
     """The gateway is a service, like a broker: it keeps the functions, which the controller deploys and removes."""
 
-    services: LocalServices
-
     needs = (*OutcomesRun.needs, "gateway")
     parts = (*OutcomesRun.parts, "dataflow")
     controller_options = ("--stop-replicas",)
@@ -76,6 +74,7 @@ class FunctionRun(OutcomesRun):
 
     def _ready(self) -> Iterator[tuple[Path, str, Hatchling]]:
         """Every replica that serves, with the socket of its warm parent."""
+        assert isinstance(self.services, LocalServices)
         for parent in warm_parents(self.services.state):
             with contextlib.suppress(OSError):
                 for name, replica in look(parent).replicas.items():

@@ -75,6 +75,7 @@ class PodStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     phase: str = "Pending"
     reason: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: tuple[Condition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 

@@ -13,8 +13,8 @@ import urllib3
 from kubernetes.client import ApiException
 from kubernetes.watch import Watch
 
-from controller.actuators.pods import Metadata
 from penstock.errors import PenstockError
+from penstock.kubernetes.pods import Metadata
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import kubernetes
 import msgspec
 from kubernetes.config import ConfigException
 
-from controller.actuators.pods import DELETION_COST, Metadata, Pod
-from controller.actuators.watched import KubernetesError, Watched, call
+from penstock.kubernetes.pods import DELETION_COST, Metadata, Pod
+from penstock.kubernetes.watched import KubernetesError, Watched, call
 
 MERGE: Final = "application/merge-patch+json"
 IN_CLUSTER: Final = "KUBERNETES_SERVICE_HOST"

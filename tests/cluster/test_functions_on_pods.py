@@ -1,0 +1,67 @@
+"""Whole runs of a pipeline whose functions are pods behind a gateway that is one. Each claims conservation.
+
+They need what the runs of a consumer group need (``test_runs_on_pods``), and the image of HAProxy.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from controller.journal import read_replica_events
+from experiments.catalogue import find_experiment
+from experiments.experiment import Options, parse_faults
+from infra.kubernetes.functions import LABEL
+from infra.kubernetes.kubectl import Kubectl
+from infra.kubernetes.services import ClusterServices
+from tests.cluster.playing import play, services_for_tests
+
+pytestmark = pytest.mark.cluster
+
+DOCUMENT = dataclasses.replace(find_experiment("amesos-document"), workload="poisson:rate_per_s=8,duration_s=480")
+
+
+@pytest.fixture(scope="module")
+def brokers(cluster: Kubectl, penstock_namespace: Kubectl) -> Iterator[ClusterServices]:
+    """Up for all tests of this file; nothing is left of them."""
+    yield from services_for_tests(cluster)
+
+
+def function_pods(brokers: ClusterServices) -> list[str]:
+    return [each["metadata"]["name"] for each in brokers.kubectl.get("pods", f"--selector={LABEL}")["items"]]
+
+
+def test_a_pipeline_scales_pods_and_every_request_is_accounted_for(brokers: ClusterServices, tmp_path: Path) -> None:
+    """Deterministic service at a rate that asks for more than one replica of a function, from one on."""
+    busy = dataclasses.replace(DOCUMENT, workload="poisson:rate_per_s=60,duration_s=480")
+    options = Options(world="kubernetes", seconds=20, analytics=False)
+    directory, summary = play(brokers, busy, tmp_path, "rps", options)
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events
+    assert summary.scale.replicas_added > 0
+    lives = list(read_replica_events(directory))
+    added = {event.replica for event in lives if event.phase == "requested" and not event.replica.endswith("-1")}
+    phases = {replica: [event.phase for event in lives if event.replica == replica] for replica in added}
+    served = [life for life in phases.values() if life[:4] == ["requested", "started", "joined", "first-event"]]
+    assert served, phases  # others may have been taken back on their way
+    assert function_pods(brokers) == []
+    assert httpx.get(brokers.endpoints().require("gateway") + "/system/functions", trust_env=False).json() == [], (
+        "the run's functions are deleted"
+    )
+
+
+@pytest.mark.parametrize("fault", ["kill-worker@6", "kill-controller@6", "kill-dataflow@6"])
+def test_no_request_is_lost_whatever_is_killed(brokers: ClusterServices, tmp_path: Path, fault: str) -> None:
+    options = Options(world="kubernetes", seconds=20, analytics=False, faults=parse_faults([fault]))
+    directory, summary = play(brokers, DOCUMENT, tmp_path, "amesos", options)
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events
+    if fault.startswith("kill-worker"):
+        gone = [event for event in read_replica_events(directory) if event.phase == "gone" and event.reason]
+        assert len(gone) == 1 and "was deleted" in gone[0].reason, gone
+    again = pq.read_table(directory.results_folder).filter(pc.field("attempt") > 1)
+    assert again.num_rows <= 1 or not fault.startswith("kill-worker")
