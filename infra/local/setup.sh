@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the local world needs of the machine. `setup.sh base` installs git, make and Python's venv where they are missing
-# (Debian, Ubuntu), `setup.sh system` Java, Maven, Redis, RabbitMQ, Prometheus and HAProxy; `setup.sh jars FOLDER`
-# fetches Kafka and Spark's Kafka connector into FOLDER.
+# (Debian, Ubuntu), `setup.sh system` Java, Maven, Redis, RabbitMQ, Prometheus and HAProxy, `setup.sh node` what `.ci/node`
+# needs; `setup.sh jars FOLDER` fetches Kafka and Spark's Kafka connector into FOLDER.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -28,6 +28,19 @@ missing_system() {
     [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || echo rabbitmq-server
     command -v prometheus >/dev/null || echo prometheus
     [ -x /usr/sbin/haproxy ] || command -v haproxy >/dev/null || echo haproxy
+}
+
+missing_node() {
+    command -v containerd >/dev/null || echo containerd
+    command -v runc >/dev/null || echo runc
+    [ -x /usr/lib/cni/bridge ] || echo containernetworking-plugins
+    command -v iptables >/dev/null || echo iptables
+    [ -x /bin/busybox ] || echo busybox-static
+    command -v zstd >/dev/null || echo zstd
+    command -v openssl >/dev/null || echo openssl
+    command -v ip >/dev/null || echo iproute2
+    command -v dockerd >/dev/null || echo docker.io
+    command -v debootstrap >/dev/null || echo debootstrap
 }
 
 # Debian starts what it installs as system services; while this policy is in place it does not. The machine's own policy,
@@ -122,7 +135,7 @@ jars() {
 }
 
 case "${1:-}" in
-    base | system) provide "$1" ;;
+    base | system | node) provide "$1" ;;
     jars) jars "${2:?usage: setup.sh jars FOLDER}" ;;
-    *) die "usage: setup.sh base | setup.sh system | setup.sh jars FOLDER" ;;
+    *) die "usage: setup.sh base | setup.sh system | setup.sh node | setup.sh jars FOLDER" ;;
 esac
