@@ -63,7 +63,7 @@ def carry_out(
     left = 0
     simulated = spec.world == "sim"
     try:
-        progress.phase("simulating" if simulated else "starting consumers, controller and Spark")
+        progress.phase("simulating" if simulated else "starting the run's processes")
         world.prepare(spec, directory)
         spec = world.start()
         if not simulated:

@@ -31,7 +31,15 @@ def warm_up(bootstrap: str) -> int:
         }
     )
     try:
-        producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", "enable.idempotence": True, "linger.ms": 1})
+        producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "log_level": 2,  # a broker that has only just come up makes it ask twice, of which it would warn
+            }
+        )
         value = secrets.token_bytes(EVENT_BYTES)
         for event in range(EVENTS):
             producer.produce(topic, value, partition=event % PARTITIONS)
