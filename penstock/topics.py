@@ -8,6 +8,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from penstock.errors import PenstockError
 
 TIMEOUT_S = 10.0
+BROKERS_OWN = -1
+"""Replication factor: what the cluster has as its default, one where there is one broker."""
 
 
 def admin_client(bootstrap: str) -> AdminClient:
@@ -17,10 +19,9 @@ def admin_client(bootstrap: str) -> AdminClient:
 
 def create_topics(admin: AdminClient, partitions_of: dict[str, int]) -> None:
     """Create topics whose records carry the broker's time; returns when all are there."""
+    config = {"message.timestamp.type": "LogAppendTime"}
     topics = [
-        NewTopic(
-            name, num_partitions=partitions, replication_factor=1, config={"message.timestamp.type": "LogAppendTime"}
-        )
+        NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_OWN, config=config)
         for name, partitions in partitions_of.items()
     ]
     for name, future in admin.create_topics(topics, operation_timeout=TIMEOUT_S).items():

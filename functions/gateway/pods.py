@@ -93,10 +93,14 @@ class FunctionPods:
                 log.warning("%s", error)
             await asyncio.to_thread(self.deployment.stop)
 
+    def wake(self) -> None:
+        """Something is to be done."""
+        self._wake.set()
+
     def _note_change(self) -> None:
         """From a watch's thread, which may outlive the loop."""
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._wake.set)
+            self._loop.call_soon_threadsafe(self.wake)
 
     def name_of(self, pod: str) -> str:
         """The replica that a pod is, empty for none yet."""
@@ -294,7 +298,11 @@ class PodParent:
         return True
 
     async def ask(self, *, start: str = "", requested_ns: int = 0, end: str = "") -> Brood:
-        """See ``Parent``. Raises ParentAwayError if its pods are not watched."""
+        """See ``Parent``. Commands are only noted: what was asked for at about the same time is one change of size.
+        Without one, the pods are looked at and asked. Raises ParentAwayError if its pods are not watched.
+        """
+        if not self._started:
+            raise ParentAwayError(f"{self.record.name}: its pods are not watched yet")
         if start and start not in self._pods.wards:
             self._pods.wards[start] = Ward(self, requested_ns or time.time_ns())
         if end in self._pods.wards:
@@ -305,9 +313,10 @@ class PodParent:
                 self._gone.append(Departure(end, time.time_ns()))
             else:
                 ward.state.phase = "ending"
-        if not self._started:
-            raise ParentAwayError(f"{self.record.name}: its pods are not watched yet")
-        await self._pods.turn()
+        if start or end:
+            self._pods.wake()
+        else:
+            await self._pods.turn()
         return self.brood
 
     async def quit(self, timeout_s: float) -> None:

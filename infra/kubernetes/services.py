@@ -26,13 +26,18 @@ NAMESPACE: Final = "penstock"
 """Of all overlays."""
 BASE: Final = Path(__file__).parent / "base"
 OVERLAYS: Final = Path(__file__).parent / "overlays"
-SHARED: Final = ("statefulset/kafka", "statefulset/redis", "deployment/prometheus", "deployment/gateway")
+SHARED: Final = frozenset(("kafka", "redis", "prometheus", "gateway"))
+"""By the name of their pods, whatever makes those."""
+NAME: Final = "app.kubernetes.io/name"
 CREDENTIALS: Final = "secret/penstock"
 PART_OF: Final = {"app.kubernetes.io/part-of": "penstock"}
 READY_TIMEOUT_S: Final = 180.0
 DELETE_TIMEOUT_S: Final = 180.0
 POLL_S: Final = 0.5
-HOPELESS: Final = ("ErrImage", "ImagePull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError")
+HOPELESS: Final = (
+    *("ErrImage", "ImagePull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"),
+    "forbidden",  # a quota that is reached, a policy that lets a pod not in
+)
 """Of what a pod waits for: what time does not heal."""
 
 
@@ -55,11 +60,11 @@ class ClusterServices:
         self.kubectl.require_cluster()
         if not self._ours():
             return False
-        found = self.kubectl.get("statefulsets,deployments", "--ignore-not-found")["items"]
+        found = self.kubectl.get("pods", f"--selector={NAME}")["items"]
         ready = {
-            f"{each['kind'].lower()}/{each['metadata']['name']}"
+            each["metadata"]["labels"][NAME]
             for each in found
-            if each.get("status", {}).get("readyReplicas", 0) >= 1
+            if (pod := msgspec.convert(each, Pod)).ready and pod.alive
         }
         return ready.issuperset(SHARED)
 
@@ -76,6 +81,7 @@ class ClusterServices:
             self._make_secret()
             self.kubectl.run("apply", f"--kustomize={self._overlay}")
             self._await_ready()
+            self._tell_of_grafana()
         except BaseException:
             if fresh:
                 self.down()
@@ -120,6 +126,13 @@ class ClusterServices:
             "stringData": values,
         }
         self.kubectl.run("create", "--filename=-", given=msgspec.json.encode(secret))  # `apply` would annotate them
+
+    def _tell_of_grafana(self) -> None:
+        if self.kubectl.run("get", "deployment/grafana", "--ignore-not-found").strip():
+            reach = f"kubectl --namespace {self.kubectl.namespace} port-forward service/grafana 3000"
+            self._tell(f"cluster: Grafana's boards are at http://localhost:3000 after `{reach}`")
+        else:
+            self._tell(f"cluster: overlay {self._overlay.name} leaves Grafana out")
 
     def _await_ready(self) -> None:
         deadline_s = time.monotonic() + READY_TIMEOUT_S

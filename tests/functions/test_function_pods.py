@@ -90,6 +90,7 @@ def test_a_pod_is_named_started_asked_and_ready_once_it_answers() -> None:
     async def story(scene: Scene) -> None:
         parent = await scene.parent()
         assert (await parent.ask(start="resize-1", requested_ns=7)).replicas == {}
+        await parent.ask()
         assert scene.deployment.replicas == 1
         scene.deployment.settle()
         await parent.ask()

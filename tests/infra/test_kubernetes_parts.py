@@ -58,7 +58,7 @@ def test_a_namespace_of_somebody_else_is_left_alone(tmp_path: Path, monkeypatch:
 
 def test_an_overlay_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
     local = LocalServices(Folders(state=tmp_path / "state"), ServiceSettings.on_free_ports())
-    with pytest.raises(PenstockError, match="no overlay moon: choose cluster, gke, kind"):
+    with pytest.raises(PenstockError, match="no overlay moon: choose cluster, gke, gke-strimzi, kind"):
         ClusterServices(local, overlay="moon")
 
 

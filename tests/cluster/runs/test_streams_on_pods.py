@@ -5,16 +5,14 @@ They need Penstock's image and the brokers' in the cluster (infra/images/build.s
 the namespace ``penstock``, which they delete at the end.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from controller.journal import read_replica_events, read_ticks
 from experiments.experiment import Experiment, Options, parse_faults
-from infra.kubernetes.kubectl import Kubectl
 from infra.kubernetes.services import ClusterServices
-from tests.cluster.playing import play, services_for_tests
+from tests.cluster.runs.playing import play
 
 pytestmark = pytest.mark.cluster
 
@@ -28,12 +26,6 @@ STEADY = Experiment(
     common={"hold_s": 3.0},
     max_replicas=3,
 )
-
-
-@pytest.fixture(scope="module")
-def brokers(cluster: Kubectl, penstock_namespace: Kubectl) -> Iterator[ClusterServices]:
-    """Up for all tests of this file; nothing is left of them."""
-    yield from services_for_tests(cluster)
 
 
 def test_a_run_scales_pods_and_every_event_is_accounted_for(brokers: ClusterServices, tmp_path: Path) -> None:

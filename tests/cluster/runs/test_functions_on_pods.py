@@ -1,10 +1,9 @@
 """Whole runs of a pipeline whose functions are pods behind a gateway that is one. Each claims conservation.
 
-They need what the runs of a consumer group need (``test_runs_on_pods``), and the image of HAProxy.
+They need what the runs of a consumer group need (``test_streams_on_pods``), and the image of HAProxy.
 """
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -16,19 +15,12 @@ from controller.journal import read_replica_events
 from experiments.catalogue import find_experiment
 from experiments.experiment import Options, parse_faults
 from infra.kubernetes.functions import LABEL
-from infra.kubernetes.kubectl import Kubectl
 from infra.kubernetes.services import ClusterServices
-from tests.cluster.playing import play, services_for_tests
+from tests.cluster.runs.playing import play
 
 pytestmark = pytest.mark.cluster
 
 DOCUMENT = dataclasses.replace(find_experiment("amesos-document"), workload="poisson:rate_per_s=8,duration_s=480")
-
-
-@pytest.fixture(scope="module")
-def brokers(cluster: Kubectl, penstock_namespace: Kubectl) -> Iterator[ClusterServices]:
-    """Up for all tests of this file; nothing is left of them."""
-    yield from services_for_tests(cluster)
 
 
 def function_pods(brokers: ClusterServices) -> list[str]:

@@ -1,0 +1,53 @@
+"""One run on processes and the same on pods: what may differ, and by how much.
+
+Pods of one machine are processes with a network bridge between them and with cgroups around them, and a new one comes
+up in about a second more. So the same decisions are expected at nearly the same seconds, and of what they lead to:
+
+- events within the SLO: 15 points at most,
+- replica-minutes: 20 % at most.
+"""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from experiments.analysis.summary import Summary
+from experiments.catalogue import find_experiment
+from experiments.driver import carry_out, describe
+from experiments.experiment import Options
+from experiments.progress import RunProgress
+from infra.kubernetes.services import ClusterServices
+from infra.local.world import LocalWorld
+from tests.cluster.runs.playing import play
+
+pytestmark = pytest.mark.cluster
+
+WITHIN_SLO, REPLICA_TIME = 0.15, 0.20
+SLICE = {"from_s": 430.0, "seconds": 40.0, "analytics": False}
+"""Of the demo's: 212 events/s at its beginning, 349 at its end."""
+
+
+def on_processes(runs: Path, services: ClusterServices) -> Summary:
+    experiment = find_experiment("binpack-workload-1")
+    options = Options(**SLICE)  # type: ignore[arg-type]
+    directory, _ = describe(experiment, "binpack-tail", options, runs)
+    with RunProgress(Console(quiet=True), runs=1) as progress, LocalWorld(services=services.local) as world:
+        return carry_out(world, experiment, options, directory, progress)
+
+
+def test_the_demos_slice_comes_to_the_same_on_pods_as_on_processes(brokers: ClusterServices, tmp_path: Path) -> None:
+    options = Options(world="kubernetes", **SLICE)  # type: ignore[arg-type]
+    _, pods = play(brokers, find_experiment("binpack-workload-1"), tmp_path, "binpack-tail", options)
+    processes = on_processes(tmp_path, brokers)
+    for summary in (pods, processes):
+        assert summary.conservation.exact and summary.conservation.lost == 0, summary.conservation
+        assert summary.scale.up_actions >= 1
+    assert pods.slo_share is not None and processes.slo_share is not None
+    found = (
+        f"within the SLO {pods.slo_share:.3f} on pods, {processes.slo_share:.3f} on processes; "
+        f"{pods.replica_minutes:.2f} and {processes.replica_minutes:.2f} replica-minutes"
+    )
+    assert abs(pods.slo_share - processes.slo_share) <= WITHIN_SLO, found
+    assert abs(pods.replica_minutes / processes.replica_minutes - 1) <= REPLICA_TIME, found
+    assert {"requested", "created", "scheduled", "started", "joined"} <= set(pods.starts), pods.starts
