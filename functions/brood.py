@@ -31,7 +31,9 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Hatchling(msgspec.Struct, kw_only=True):
-    """One replica. ``cold``: forked, in its cold start; ``broken``: its handler hangs, it takes no more requests."""
+    """One replica. ``cold``: in its cold start; ``broken``: its handler hangs, it takes no more requests;
+    ``ending``: it was told to end.
+    """
 
     pid: int
     port: int

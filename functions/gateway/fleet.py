@@ -152,6 +152,8 @@ class Fleet:
             self._enter(name, replica, "started", hatchling.started_ns)
         if hatchling.phase == "broken" and replica.phase != "draining":
             self._begin_draining(name, replica, "its handler hung")
+        if hatchling.phase == "ending" and replica.phase != "draining":
+            self._begin_draining(name, replica, "somebody else had it end")
         if replica.phase == "draining":
             return
         if hatchling.phase == "ready" and not replica.placed and not hatchling.busy:

@@ -132,7 +132,10 @@ class FunctionPods:
 
     async def _work(self) -> None:
         while True:
-            await self.turn(everyone=time.monotonic() - self._asked_all_s >= LOOK_S)
+            try:
+                await self.turn(everyone=time.monotonic() - self._asked_all_s >= LOOK_S)
+            except Exception:
+                log.exception("%s: looked at again", self.deployment.name)
             starting = any(ward.state is None or ward.state.phase == "cold" for ward in self.wards.values())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), STARTING_S if starting else LOOK_S)
@@ -149,7 +152,7 @@ class FunctionPods:
             if ward.state is None:
                 if now is None or not now.alive:
                     ward.pod = None  # it never ran; another one will
-                elif now.life is not None:
+                elif now.life is not None and now.status.pod_ip:
                     changed = True
                     ward.pod, ward.life = now, now.life
                     ward.state = Hatchling(
