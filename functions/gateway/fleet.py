@@ -184,7 +184,7 @@ class Fleet:
         else:
             reason = ""
         del self.record.replicas[name]
-        self._with.events.add(self.record.name, name, "gone", max(at_ns, replica.entered_ns), replica.why or reason)
+        self._with.events.add(self.record.name, name, "gone", max(at_ns, replica.entered_ns), reason or replica.why)
         self._with.saved()
 
     # --- what is wanted ----------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ TALLY_TIMEOUT_S: Final = 1.0
 
 
 class Ward:
-    """A replica as it is kept here. ``asked``: it was told to end."""
+    """A replica as it is kept here. ``asked``: it was told to end. ``lost``: its pod ends, which nobody here wanted."""
 
     def __init__(self, parent: "PodParent", requested_ns: int) -> None:
         self.parent = parent
@@ -51,6 +51,7 @@ class Ward:
         self.state: Hatchling | None = None
         self.tally = Tally()
         self.asked = False
+        self.lost = False
 
 
 class FunctionPods:
@@ -161,11 +162,11 @@ class FunctionPods:
                 continue
             if now is not None and now.life == ward.life and not now.over:
                 ward.pod = now
-                if now.ending and ward.state.phase != "ending":
-                    ward.state.phase = "ending"  # it still answers what it has in hand
+                if now.ending and not ward.asked and not ward.lost:
+                    ward.lost, ward.state.phase = True, "ending"  # it still answers what it has in hand
                     changed = True
                 continue
-            reason = "" if ward.asked else how_it_ended(ward.pod, now)
+            reason = how_it_ended(ward.pod, now) if ward.lost or not ward.asked else ""
             ward.parent.take_leave(name, ward, reason)
             del self.wards[name]
             changed = True

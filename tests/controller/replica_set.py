@@ -139,6 +139,12 @@ class MemoryDeployment(Deployment):
         """A pod is gone without notice; another takes its place with ``settle``."""
         del self._cluster[name]
 
+    def end(self, name: str) -> None:
+        """Somebody deletes a pod, which ends by and by."""
+        pod = self._cluster[name]
+        metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=time_of(self._born))
+        self._cluster[name] = msgspec.structs.replace(pod, metadata=metadata)
+
     def restart(self, name: str) -> None:
         """The process in a pod ends and is started again."""
         pod = self._cluster[name]

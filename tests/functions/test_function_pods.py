@@ -172,6 +172,21 @@ def test_a_deleted_pod_is_a_replica_less_and_its_name_is_not_given_again() -> No
     play(story)
 
 
+def test_a_pod_that_somebody_deletes_ends_by_and_by_and_is_told_of() -> None:
+    async def story(scene: Scene) -> None:
+        parent = await scene.parent()
+        await scene.serving(parent, "resize-1", "resize-2")
+        lost = scene.pod_of("resize-1")
+        scene.deployment.end(lost)
+        assert (await parent.ask()).replicas["resize-1"].phase == "ending"
+        await parent.ask(end="resize-1")  # as a gateway does that has emptied it
+        scene.deployment.kill(lost)
+        brood = await parent.ask()
+        assert [(gone.replica, gone.reason) for gone in brood.gone] == [("resize-1", f"pod {lost} was deleted")]
+
+    play(story)
+
+
 def test_while_the_api_server_is_away_replicas_go_on_and_what_was_asked_is_done_afterwards(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -6,7 +6,6 @@ They need what the runs of a consumer group need (``test_streams_on_pods``), and
 import dataclasses
 from pathlib import Path
 
-import httpx
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +14,7 @@ from controller.journal import read_replica_events
 from experiments.catalogue import find_experiment
 from experiments.experiment import Options, parse_faults
 from infra.kubernetes.functions import LABEL
-from infra.kubernetes.services import ClusterServices
+from infra.kubernetes.services import NAMESPACE, ClusterServices
 from tests.cluster.runs.playing import play
 
 pytestmark = pytest.mark.cluster
@@ -41,9 +40,10 @@ def test_a_pipeline_scales_pods_and_every_request_is_accounted_for(brokers: Clus
     served = [life for life in phases.values() if life[:4] == ["requested", "started", "joined", "first-event"]]
     assert served, phases  # others may have been taken back on their way
     assert function_pods(brokers) == []
-    assert httpx.get(brokers.endpoints().require("gateway") + "/system/functions", trust_env=False).json() == [], (
-        "the run's functions are deleted"
+    left = brokers.kubectl.run(
+        "get", f"--raw=/api/v1/namespaces/{NAMESPACE}/services/gateway:http/proxy/penstock/functions"
     )
+    assert left.strip() == b"[]", "the run's functions are deleted"
 
 
 @pytest.mark.parametrize("fault", ["kill-worker@6", "kill-controller@6", "kill-dataflow@6"])
