@@ -33,24 +33,14 @@ def test_a_pods_steps_are_told_apart_and_add_up() -> None:
         *(("started", 2.0), ("joined", 3.0), ("first-event", 3.4)),
     )
     steps = start_steps([tick(0), tick(1)], [event("pay-2", phase, at_s) for phase, at_s in life], START_NS)
-    assert list(steps) == [phase for phase, _ in life] + [WHOLE]
-    found = {name: step.p50_s for name, step in steps.items()}
-    assert found == pytest.approx(
-        {
-            "requested": 0.03,
-            "created": 0.07,
-            "scheduled": 0.05,
-            "started": 0.75,
-            "joined": 1.0,
-            "first-event": 0.4,
-            WHOLE: 2.3,
-        }
-    )
+    order = [*(phase for phase, _ in life), WHOLE]
+    assert set(steps) == set(order)
+    assert [steps[step].p50_s for step in order] == pytest.approx([0.03, 0.07, 0.05, 0.75, 1.0, 0.4, 2.3])
 
 
 def test_a_process_is_neither_created_nor_scheduled() -> None:
     events = [event("pay-2", "requested", 1.13), event("pay-2", "started", 1.4), event("pay-2", "joined", 2.0)]
-    assert list(start_steps([tick(1)], events, START_NS)) == ["requested", "started", "joined"]
+    assert set(start_steps([tick(1)], events, START_NS)) == {"requested", "started", "joined"}
 
 
 def test_replicas_that_no_tick_asked_for_are_left_out() -> None:
