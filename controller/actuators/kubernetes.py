@@ -27,7 +27,7 @@ class DeploymentActuator(GroupActuator):
         super().__init__(group, plans, roster)
         self._deployment = deployment
         self._named_pods = NamedPods(deployment)
-        self._pods: dict[str, Pod] = {}
+        self._ran: dict[str, Pod] = {}
         self._noted: dict[str, int] = {}
 
     def connect(self) -> None:
@@ -45,10 +45,11 @@ class DeploymentActuator(GroupActuator):
         standing = {pod.replica: pod for pod in sorted(pods, key=_standing) if pod.replica and not pod.over}
         work = self._reckon({replica: pod.program for replica, pod in standing.items()})
         self._tell_of_pods({pod.name: pod for pod in pods})
-        self._pods = standing
         with self._lock:
             wanted = [replica.name for replica in self._roster.current()]
             draining = set(self._roster.phases()).difference(wanted)
+        ran = {**self._ran, **{replica: pod for replica, pod in standing.items() if pod.life is not None}}
+        self._ran = {replica: pod for replica, pod in ran.items() if replica in draining.union(wanted)}
         names = self._named_pods.name(pods, wanted)
         for pod, replica in names.items():
             self._plans.introduce(pod, replica)
@@ -79,11 +80,13 @@ class DeploymentActuator(GroupActuator):
         self._noted = noted
 
     def _tell_of_pods(self, pods: Mapping[str, Pod]) -> None:
-        """The roster knows of processes that ended; in the journal it is told of pods, and why."""
+        """The roster knows of processes that ended; in the journal it is told of pods, and why: of the one in which the
+        process ran, also where the replica has another one by now.
+        """
         with self._lock:
             events = self._roster.events
             for index, event in enumerate(events):
-                if event.phase == "gone" and event.reason and (before := self._pods.get(event.replica)) is not None:
+                if event.phase == "gone" and event.reason and (before := self._ran.get(event.replica)) is not None:
                     reason = how_it_ended(before, pods.get(before.name))
                     events[index] = msgspec.structs.replace(event, reason=reason)
 

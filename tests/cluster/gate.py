@@ -31,7 +31,9 @@ class Gate:
         self.shut()
 
     def open(self) -> None:
-        """Let in, on the same port each time."""
+        """Let in, on the same port each time; nothing to do if it is open."""
+        if self._listener is not None:
+            return
         listener = socket.create_server(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
         with self._lock:

@@ -198,6 +198,7 @@ def gate(cluster: Kubectl) -> Iterator[Gate]:
 def gated(namespace: Kubectl, manifests: Path, gate: Gate) -> Iterator[Stage]:
     opened = Stage(namespace, manifests, gate)
     yield opened
+    gate.open()
     opened.close()
 
 
@@ -260,6 +261,7 @@ def test_the_steps_of_a_new_pod_are_on_record_in_their_order(stage: Stage) -> No
 def test_a_killed_pod_is_replaced_under_the_same_replica(stage: Stage) -> None:
     stage.start().apply(scale("up", 2))
     stage.wait(stage.joined(2))
+    stage.wait(lambda: all(pod.life is not None for pod in stage.pods().values()))  # a kubelet tells later than they
     victim = stage.pods()[f"{FLEET}-1"].name
     stage.kubectl.run("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
     stage.wait(lambda: "gone" in stage.life(f"{FLEET}-1"))

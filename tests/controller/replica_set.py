@@ -116,24 +116,28 @@ class MemoryDeployment(Deployment):
 
     def settle(self, *, running: bool = True) -> None:
         """Make what is missing, delete what is too much, at once."""
-        while len(self._cluster) < self.replicas:
+        while len(self._alive()) < self.replicas:
             self._born += 1
             name = f"{self.name}-{self._born:04x}"
             phase = "Running" if running else "Pending"
             self._cluster[name] = make_pod(name, born=self._born, phase=phase, ready=running, running=running)
-        while len(self._cluster) > self.replicas:
+        while len(self._alive()) > self.replicas:
             # written down once more, from the documentation of ReplicaSets: not ready first, then cost, then youngest
             first = min(
-                self._cluster.values(),
+                self._alive(),
                 key=lambda pod: (pod.ready, pod.deletion_cost, -int(pod.name.rpartition("-")[2], 16)),
             )
             del self._cluster[first.name]
+
+    def _alive(self) -> list[Pod]:
+        """Those that count: one that ends does not."""
+        return [pod for pod in self._cluster.values() if pod.alive]
 
     def run(self) -> None:
         """What was made runs."""
         for name, pod in self._cluster.items():
             fresh = make_pod(name, born=self._born, annotations=pod.metadata.annotations)
-            self._cluster[name] = fresh if not pod.ready else pod
+            self._cluster[name] = fresh if not pod.ready and pod.alive else pod
 
     def kill(self, name: str) -> None:
         """A pod is gone without notice; another takes its place with ``settle``."""

@@ -131,6 +131,22 @@ def test_a_killed_pod_is_told_of_and_its_successor_takes_over_the_replica() -> N
     assert gone.reason == "pod pay-0001 was deleted"
 
 
+def test_a_pod_that_ends_while_its_successor_comes_up_is_the_one_that_is_told_of() -> None:
+    scene = Scene()
+    scene.all_joined(2)
+    scene.deployment.end("pay-0001")
+    scene.deployment.settle(running=False)
+    scene.step(3, settle=False)
+    assert scene.deployment.names()["pay-1"] == "pay-0003"
+    scene.deployment.kill("pay-0001")
+    scene.step(2, settle=False)
+    scene.deployment.run()
+    scene.step(2, settle=False)
+    assert scene.deployment.names() == {"pay-1": "pay-0003", "pay-2": "pay-0002"}
+    (gone,) = [event for event in scene.happened if event.phase == "gone"]
+    assert (gone.replica, gone.reason) == ("pay-1", "pod pay-0001 was deleted")
+
+
 def test_a_container_that_was_started_again_is_another_life_of_the_replica() -> None:
     scene = Scene()
     scene.all_joined(1)

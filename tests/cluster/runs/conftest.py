@@ -1,4 +1,4 @@
-"""The overlay ``cluster``, up for all runs of this folder."""
+"""The overlay ``cluster``, for runs on it."""
 
 import shutil
 import tempfile
@@ -14,9 +14,9 @@ from infra.local.settings import ServiceSettings
 from penstock.settings import Folders
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def brokers(cluster: Kubectl) -> Iterator[ClusterServices]:
-    """Up; afterwards nothing is left of it. Somebody else's is not touched."""
+    """Up for all tests of a file; nothing is left of it. Somebody else's is not touched."""
     if cluster.run("get", "namespace", NAMESPACE, "--ignore-not-found").strip():
         pytest.skip(f"namespace {NAMESPACE} is in use: `penstock down --target cluster` deletes it")
     folder = Path(tempfile.mkdtemp(prefix="penstock-"))
