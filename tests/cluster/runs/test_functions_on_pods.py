@@ -23,7 +23,9 @@ DOCUMENT = dataclasses.replace(find_experiment("amesos-document"), workload="poi
 
 
 def function_pods(brokers: ClusterServices) -> list[str]:
-    return [each["metadata"]["name"] for each in brokers.kubectl.get("pods", f"--selector={LABEL}")["items"]]
+    """Those that do not end yet."""
+    found = brokers.kubectl.get("pods", f"--selector={LABEL}")["items"]
+    return [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]]
 
 
 def test_a_pipeline_scales_pods_and_every_request_is_accounted_for(brokers: ClusterServices, tmp_path: Path) -> None:
