@@ -20,7 +20,7 @@ import msgspec
 
 from functions.loading import handler_folder, load_handler
 from functions.replica import BROKEN, Replica, ReplicaSettings, StartResponse
-from functions.tally import FIELDS
+from functions.tally import FIELDS, Counters
 from penstock.errors import PenstockError
 
 log = logging.getLogger("pod")
@@ -53,23 +53,10 @@ class Tally(msgspec.Struct):
     broken: bool = False
 
 
-class OwnRow:
-    """The counters of a replica that shares them with nobody (``functions.tally.Row``)."""
-
-    def __init__(self) -> None:
-        self._values = dict.fromkeys(FIELDS, 0)
-
-    def __getitem__(self, field: str) -> int:
-        return self._values[field]
-
-    def __setitem__(self, field: str, value: int) -> None:
-        self._values[field] = value
-
-
 class Told:
     """WSGI: the tally, and all else is the replica's. ``voice``: what the replica tells whoever has started it."""
 
-    def __init__(self, row: OwnRow, voice: socket.socket, application: Any) -> None:
+    def __init__(self, row: Counters, voice: socket.socket, application: Any) -> None:
         self._row = row
         self._voice = voice
         self._application = application
@@ -122,7 +109,7 @@ def serve(known: Introduction, port: int) -> None:
     listener.bind((EVERYWHERE, port))  # it listens once it serves
     voice, own_voice = socket.socketpair()
     voice.setblocking(False)
-    row = OwnRow()
+    row = dict.fromkeys(FIELDS, 0)
     replica = Replica(
         *(known.replica, handle, os.environ),
         listener=listener,

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.kubernetes.pods import Pod
 
 TIMEOUT_S: Final = 60.0
 LAST_LINES: Final = 3
@@ -43,6 +44,15 @@ class Kubectl:
     def get(self, *arguments: str) -> Any:
         """Objects as JSON says them."""
         return msgspec.json.decode(self.run("get", *arguments, "--output=json"))
+
+    def pods(self, *arguments: str) -> list[Pod]:
+        """The namespace's, or those that ``arguments`` choose."""
+        return [msgspec.convert(each, Pod) for each in self.get("pods", *arguments)["items"]]
+
+    def kill(self, pod: Pod) -> str:
+        """Delete it without notice; says which replica it was."""
+        self.run("delete", "pod", pod.name, "--grace-period=0", "--force", "--wait=false")
+        return f"{pod.replica} (pod {pod.name})"
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
         """Make objects, or make them so."""

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-import msgspec
-
 from infra.kubernetes.functions import LABEL
 from infra.kubernetes.run_pods import RunPods
 from infra.kubernetes.services import ClusterServices
@@ -12,7 +10,6 @@ from infra.local.runs.function import FunctionRun
 from infra.local.runs.run import LocalRun
 from infra.local.runs.stream import StreamRun
 from penstock.errors import PenstockError
-from penstock.kubernetes.pods import Pod
 from penstock.rundir import RunDirectory
 from penstock.runspec import Fault, FaultKind, RunSpec
 from penstock.systems import FunctionSystem, StreamSystem, System
@@ -97,13 +94,10 @@ class PodFunctionRun(FunctionRun):
 
     def _kill_worker(self, _: float) -> str:
         """Delete a replica's pod without notice."""
-        found = self._kubectl.get("pods", f"--selector={LABEL}")["items"]
-        ready = [pod for pod in (msgspec.convert(each, Pod) for each in found) if pod.ready and pod.alive]
+        ready = [pod for pod in self._kubectl.pods(f"--selector={LABEL}") if pod.ready and pod.alive]
         if not ready:
             return "no worker was running"
-        first = min(ready, key=lambda pod: pod.replica)
-        self._kubectl.run("delete", "pod", first.name, "--grace-period=0", "--force", "--wait=false")
-        return f"{first.replica} (pod {first.name})"
+        return self._kubectl.kill(min(ready, key=lambda pod: pod.replica))
 
 
 def pod_run(services: ClusterServices, spec: RunSpec, directory: RunDirectory) -> LocalRun:

@@ -7,8 +7,6 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
-import msgspec
-
 from infra.kubernetes.kubectl import Kubectl
 from infra.kubernetes.services import PART_OF, ClusterServices, hopeless
 from penstock.errors import PenstockError
@@ -102,9 +100,7 @@ class RunPods:
         running = [pod for pod in self.pods(self._fleet) if pod.life is not None and not pod.ending]
         if not running:
             return "no worker was running"
-        first = min(running, key=lambda pod: pod.replica)
-        self._kubectl.run("delete", "pod", first.name, "--grace-period=0", "--force", "--wait=false")
-        return f"{first.replica} (pod {first.name})"
+        return self._kubectl.kill(min(running, key=lambda pod: pod.replica))
 
     def kill_controller(self) -> str:
         """SIGKILL its process; the kubelet starts it again."""
@@ -132,8 +128,7 @@ class RunPods:
 
     def pods(self, deployment: str) -> list[Pod]:
         """The pods of a Deployment."""
-        found = self._kubectl.get("pods", f"--selector=app.kubernetes.io/name={deployment}")["items"]
-        return [msgspec.convert(each, Pod) for each in found]
+        return self._kubectl.pods(f"--selector=app.kubernetes.io/name={deployment}")
 
     def _execute(self, script: str, given: bytes | None = None) -> bytes:
         return self._kubectl.execute(f"deployment/{CONTROLLER}", CONTROLLER, script, given)

@@ -145,8 +145,7 @@ class ClusterServices:
 
     def troubles(self) -> list[str]:
         """Why pods do not come up, one line each."""
-        pods = [msgspec.convert(each, Pod) for each in self.kubectl.get("pods")["items"]]
-        lines = [f"pod {pod.name}: {pod.trouble}" for pod in pods if pod.trouble and not pod.ending]
+        lines = [f"pod {pod.name}: {pod.trouble}" for pod in self.kubectl.pods() if pod.trouble and not pod.ending]
         events = self.kubectl.get("events", "--field-selector=reason=FailedCreate")["items"]
         return lines + [f"{each['involvedObject']['name']}: {each['message']}" for each in events]
 
