@@ -3,6 +3,7 @@
 Each claims conservation: delivery reports, ledger and result ids name the same events, and none is lost.
 """
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -24,18 +25,9 @@ from penstock.measures import histogram
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord, WorkerSpec
 from tests.experiments.conftest import Play
+from tests.experiments.steady import STEADY as STEADY_60
 
-STEADY = Experiment(
-    name="steady",
-    title="A constant rate, for tests",
-    paper="none",
-    workload="constant:rate_per_s=60,duration_s=60",
-    seconds=60,
-    arrivals="uniform",
-    common={"hold_s": 3.0},
-    shadows=("binpack", "binpack-tail", "least-loaded", "linear", "overprovision"),
-    max_replicas=3,
-)
+STEADY = dataclasses.replace(STEADY_60, shadows=("binpack", "binpack-tail", "least-loaded", "linear", "overprovision"))
 
 
 @pytest.mark.smoke

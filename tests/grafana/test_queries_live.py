@@ -4,6 +4,7 @@ Each kind of fleet is played in virtual time first, and its ticks then told once
 then a consumer group is run live. Each claims that what a board shows is there, finite, and what the journal says.
 """
 
+import dataclasses
 import json
 import math
 import re
@@ -51,6 +52,7 @@ from pipelines.publication import Publication
 from producers.delivery import DeliveryLog
 from producers.exposition import SenderMetrics
 from simulator.world import SimWorld
+from tests.experiments.steady import STEADY
 
 pytestmark = pytest.mark.live
 
@@ -323,16 +325,13 @@ def test_every_panel_of_rabbitmq_has_finite_values(state_folder: Path) -> None:
 
 # --- a consumer group, live ------------------------------------------------------------------------------------------
 
-GROWING = Experiment(
+GROWING = dataclasses.replace(
+    STEADY,
     name="growing",
     title="More than one replica can do, for tests",
-    paper="none",
     workload="constant:rate_per_s=250,duration_s=60",
     seconds=30,
-    arrivals="uniform",
-    common={"hold_s": 3.0},
     shadows=("binpack", "overprovision"),
-    max_replicas=3,
 )
 
 

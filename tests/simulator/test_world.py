@@ -1,5 +1,6 @@
 """Whole runs in virtual time through the driver: directory, measures, verdict, report; one seed, the same bytes."""
 
+import dataclasses
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,18 +30,10 @@ from penstock.systems import FunctionSpec, FunctionSystem, NetworkSystem, QueueS
 from simulator.clock import EPOCH_NS
 from simulator.engine import OUTCOMES, EventTable
 from simulator.world import ENGINES, SimWorld, check_faults
+from tests.experiments.steady import STEADY as STEADY_60
 from tests.simulator.playing import spec_of
 
-STEADY = Experiment(
-    name="steady",
-    title="A constant rate, for tests",
-    paper="none",
-    workload="constant:rate_per_s=300,duration_s=60",
-    seconds=60,
-    arrivals="uniform",
-    common={"hold_s": 3.0},
-    max_replicas=3,
-)
+STEADY = dataclasses.replace(STEADY_60, workload="constant:rate_per_s=300,duration_s=60")
 SAME_BYTES = ("schedule.parquet", "decisions.jsonl", "replicas.jsonl", "faults.jsonl", "results/part-0.parquet")
 
 

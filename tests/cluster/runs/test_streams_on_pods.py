@@ -10,22 +10,12 @@ from pathlib import Path
 import pytest
 
 from controller.journal import read_replica_events, read_ticks
-from experiments.experiment import Experiment, Options, parse_faults
+from experiments.experiment import Options, parse_faults
 from infra.kubernetes.services import ClusterServices
 from tests.cluster.runs.playing import play
+from tests.experiments.steady import STEADY
 
 pytestmark = pytest.mark.cluster
-
-STEADY = Experiment(
-    name="steady",
-    title="A constant rate, for tests",
-    paper="none",
-    workload="constant:rate_per_s=60,duration_s=60",
-    seconds=60,
-    arrivals="uniform",
-    common={"hold_s": 3.0},
-    max_replicas=3,
-)
 
 
 def test_a_run_scales_pods_and_every_event_is_accounted_for(brokers: ClusterServices, tmp_path: Path) -> None:
