@@ -136,11 +136,14 @@ def allocate_indexes(state: StateFolder, topics: Iterable[str]) -> int:
     """
     data = service_folder(state, Kafka.name) / "data"
     empty = [log for topic in topics for log in data.glob(f"{topic}-*/*.log") if log.stat().st_size == 0]
-    indexes = [log.with_suffix(suffix) for log in empty for suffix in INDEXES]
-    for index in indexes:
-        with index.open("r+b") as file:
-            file.write(bytes(min(index.stat().st_size, ALLOCATED_BYTES)))
-    return len(indexes)
+    allocated = 0
+    for index in [log.with_suffix(suffix) for log in empty for suffix in INDEXES]:
+        # The broker makes the log first and its indexes after it, and each of them empty at first.
+        if index.exists() and (size := index.stat().st_size):
+            with index.open("r+b") as file:
+                file.write(bytes(min(size, ALLOCATED_BYTES)))
+            allocated += 1
+    return allocated
 
 
 def find_java() -> str:

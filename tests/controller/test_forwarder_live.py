@@ -69,11 +69,10 @@ def test_what_no_queue_has_room_for_is_held_oldest_first_until_one_has(hold: Rab
     hold.publish(range(40))
     hold.route({A: 1.0})
     hold.forwarder("--prefetch", "10")
-    wait(
-        lambda: hold.depths(hold.queue(A)) == (5,) and hold.report().in_hand == 10 and A in hold.report().queues,
-        hold.report,
-    )
-    assert hold.depths(hold.main) == (25,), "the main queue holds what nobody takes"
+    # All 15 are in hand before the broker has said of the first that it is in: what it says is waited for too.
+    wait(lambda: A in hold.report().queues and hold.report().queues[A].entered == 5, hold.report)
+    wait(lambda: hold.report().queues[A].refused == hold.report().in_hand == 10, hold.report)
+    assert hold.depths(hold.queue(A), hold.main) == (5, 25), "the main queue holds what nobody takes"
     flow = hold.report().queues[A]
     assert (flow.entered, flow.offered, flow.refused, flow.rejected) == (5, 15, 10, 0)
     order: list[int] = []

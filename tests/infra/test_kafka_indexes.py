@@ -30,6 +30,9 @@ def partition(state: StateFolder, name: str, events: bytes) -> Path:
 
 def test_indexes_of_the_topics_empty_partitions_are_allocated_and_no_others(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
+    half_made = partition(state, "a-2", b"")
+    (half_made / "0.index").write_bytes(b"")
+    (half_made / "0.timeindex").unlink()
     fresh, used, foreign = partition(state, "a-0", b""), partition(state, "a-1", b"event"), partition(state, "b-0", b"")
     assert allocate_indexes(state, ["a", "there-is-none"]) == 2
     assert allocated(fresh / "0.index") >= ALLOCATED_BYTES <= allocated(fresh / "0.timeindex")
