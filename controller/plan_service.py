@@ -66,6 +66,7 @@ class PlanService:
         self._events: deque[ReplicaEvent] = deque()
         self._told = {replica: _phases_until(phase) for replica, phase in board.phases.items()}
         self._replicas: dict[str, str] = {}
+        self._answered: set[str] = set()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -128,6 +129,19 @@ class PlanService:
                 return
             self._replicas[process] = replica
         self._notify()
+
+    def answer(self, process: str) -> str | None:
+        """The replica that a process is which asks; None while it is none."""
+        with self._lock:
+            replica = self._replicas.get(process)
+            if replica is not None:
+                self._answered.add(process)
+        return replica
+
+    def heard(self, process: str) -> bool:
+        """Whether this process has asked who it is and knows it: so it runs, or has run."""
+        with self._lock:
+            return process in self._answered
 
     def events(self) -> list[ReplicaEvent]:
         """What members reported since the last call as steps in the life of replicas (started, joined, first-event,
@@ -228,8 +242,7 @@ class PlanService:
             return _text(400, f"{request.url.query}: wait_s is a number of seconds")
         while True:
             wake = self._wake
-            with self._lock:
-                replica = self._replicas.get(process)
+            replica = self.answer(process)
             remaining_s = deadline - time.monotonic()
             if replica is not None:
                 return _json(ReplicaName(replica))

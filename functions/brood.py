@@ -32,13 +32,16 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Hatchling(msgspec.Struct, kw_only=True):
     """One replica. ``cold``: in its cold start; ``broken``: its handler hangs, it takes no more requests;
-    ``ending``: it was told to end.
+    ``ending``: it was told to end. ``created_ns`` and ``scheduled_ns``: of its pod, 0 where there is none or
+    nobody saw.
     """
 
     pid: int
     port: int
     address: str = "127.0.0.1"
     phase: HatchlingPhase
+    created_ns: int = 0
+    scheduled_ns: int = 0
     started_ns: int
     ready_ns: int = 0
     first_ns: int = 0

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from penstock.contracts import Phase, ReplicaCounts, ReplicaEvent
+from penstock.contracts import POD_STEPS, Phase, ReplicaCounts, ReplicaEvent
 from penstock.functions import SERVING
 
 LOST_NS: Final = 2_000_000_000
@@ -77,7 +77,7 @@ class FunctionRoster(msgspec.Struct, kw_only=True):
         if event.phase == "gone":
             if state.replicas.pop(event.replica, None) is None:
                 return
-        else:
+        elif event.phase not in POD_STEPS:
             state.replicas[event.replica] = event.phase
         self.events.append(event)
 

@@ -43,12 +43,14 @@ class DeploymentActuator(GroupActuator):
         """Name the pods that have come, send to the head of the line those that go, and ask for the right number."""
         seen, pods = self._named_pods.look()
         standing = {pod.replica: pod for pod in sorted(pods, key=_standing) if pod.replica and not pod.over}
-        work = self._reckon({replica: pod.program for replica, pod in standing.items()})
+        heard = {pod.name: self._plans.heard(pod.name) for pod in pods}
+        work = self._reckon({replica: pod.program(heard=heard[pod.name]) for replica, pod in standing.items()})
         self._tell_of_pods({pod.name: pod for pod in pods})
         with self._lock:
             wanted = [replica.name for replica in self._roster.current()]
             draining = set(self._roster.phases()).difference(wanted)
-        ran = {**self._ran, **{replica: pod for replica, pod in standing.items() if pod.life is not None}}
+        run = {replica: pod for replica, pod in standing.items() if pod.life_of(heard=heard[pod.name]) is not None}
+        ran = {**self._ran, **run}
         self._ran = {replica: pod for replica, pod in ran.items() if replica in draining.union(wanted)}
         names = self._named_pods.name(pods, wanted)
         for pod, replica in names.items():

@@ -17,7 +17,7 @@ from functions.gateway.events import EventLog
 from functions.gateway.haproxy import HAProxy
 from functions.gateway.parents import Parent, ParentAwayError, Parents
 from functions.gateway.roster import SERVING, STARTING, FunctionRecord, ReplicaRecord
-from penstock.contracts import Phase
+from penstock.contracts import POD_STEPS, Phase
 from penstock.errors import PenstockError
 
 log = logging.getLogger("fleet")
@@ -149,7 +149,7 @@ class Fleet:
                 await self._gone(name, replica, *_departure(name, brood))
             return
         if replica.phase == "requested":
-            self._enter(name, replica, "started", hatchling.started_ns)
+            self._begin(name, replica, hatchling)
         if hatchling.phase == "broken" and replica.phase != "draining":
             self._begin_draining(name, replica, "its handler hung")
         if hatchling.phase == "ending" and replica.phase != "draining":
@@ -162,6 +162,13 @@ class Fleet:
             self._enter(name, replica, "first-event", hatchling.first_ns)
         if self._failures and time.time_ns() - replica.joined_ns > LIVED_S * 1e9 and replica.phase in SERVING:
             self._failures = 0
+
+    def _begin(self, name: str, replica: ReplicaRecord, hatchling: Hatchling) -> None:
+        """Its process is there; the steps of its pod until then go on record before that."""
+        for step, at_ns in zip(POD_STEPS, (hatchling.created_ns, hatchling.scheduled_ns), strict=True):
+            if at_ns:
+                self._with.events.add(self.record.name, name, step, max(at_ns, replica.entered_ns))
+        self._enter(name, replica, "started", hatchling.started_ns)
 
     async def _place(self, name: str, replica: ReplicaRecord, hatchling: Hatchling) -> None:
         """It may take requests. One that HAProxy lost while it was busy waits here until it is free."""
@@ -220,7 +227,7 @@ class Fleet:
         for name, replica in waiting:
             brood = await parent.ask(start=name, requested_ns=replica.requested_ns)
             if name in brood.replicas:
-                self._enter(name, replica, "started", brood.replicas[name].started_ns)
+                self._begin(name, replica, brood.replicas[name])
 
     async def _raise_parent(self) -> Parent:
         """A warm parent of the present generation. What the one before has done stays counted."""

@@ -41,12 +41,15 @@ TALLY_TIMEOUT_S: Final = 1.0
 
 
 class Ward:
-    """A replica as it is kept here. ``asked``: it was told to end. ``lost``: its pod ends, which nobody here wanted."""
+    """A replica as it is kept here. ``asked``: it was told to end. ``lost``: its pod ends, which nobody here wanted.
+    ``created_ns`` and ``scheduled_ns``: when its pod was seen first, and first with a node.
+    """
 
     def __init__(self, parent: "PodParent", requested_ns: int) -> None:
         self.parent = parent
         self.requested_ns = requested_ns
         self.pod: Pod | None = None
+        self.created_ns = self.scheduled_ns = 0
         self.life: int | None = None
         self.state: Hatchling | None = None
         self.tally = Tally()
@@ -153,12 +156,13 @@ class FunctionPods:
             if ward.state is None:
                 if now is None or not now.alive:
                     ward.pod = None  # it never ran; another one will
-                elif now.life is not None and now.status.pod_ip:
+                    continue
+                if now.spec.node_name and ward.created_ns and not ward.scheduled_ns:
+                    ward.scheduled_ns = time.time_ns()
+                if now.life is not None and now.status.pod_ip:
                     changed = True
                     ward.pod, ward.life = now, now.life
-                    ward.state = Hatchling(
-                        pid=now.life, address=now.status.pod_ip, port=PORT, phase="cold", started_ns=time.time_ns()
-                    )
+                    ward.state = _hatched(ward, now.life, now.status.pod_ip)
                 continue
             if now is not None and now.life == ward.life and not now.over:
                 ward.pod = now
@@ -204,10 +208,23 @@ class FunctionPods:
         for pod in pods:
             ward = self.wards.get(named.get(pod.name, ""))
             if ward is not None and ward.pod is None and pod.alive:
-                ward.pod = pod
+                ward.pod, ward.created_ns, ward.scheduled_ns = pod, time.time_ns(), 0
                 changed = True
         await asyncio.to_thread(self._named.resize, seen, pods, wanted)
         return changed
+
+
+def _hatched(ward: Ward, life: int, address: str) -> Hatchling:
+    """Its container runs."""
+    return Hatchling(
+        pid=life,
+        address=address,
+        port=PORT,
+        phase="cold",
+        created_ns=ward.created_ns,
+        scheduled_ns=ward.scheduled_ns,
+        started_ns=time.time_ns(),
+    )
 
 
 class PodParents:

@@ -17,6 +17,8 @@ REPLICA: Final = "penstock.dev/replica"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation by which a ReplicaSet that shrinks chooses: the lowest go first, 0 where there is none."""
 GOES_FIRST: Final = -1000
+COMING: Final = ("ContainerCreating", "")
+"""What a container waits for with which nothing is wrong."""
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -146,22 +148,32 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True):
     def life(self) -> int | None:
         """A number for the process that runs in it, another one for each; None while none runs."""
         first = self.status.container_statuses[:1]
-        if not first or first[0].state.running is None:
-            return None
-        return zlib.crc32(f"{self.metadata.uid}/{first[0].restart_count}".encode())
+        return self._life() if first and first[0].state.running is not None else None
 
-    @property
-    def program(self) -> ProgramStatus:
-        """The pod as a program of its replica: it is started again by itself for as long as it is there."""
+    def life_of(self, *, heard: bool) -> int | None:
+        """``life``, also of a process that was ``heard`` of before the kubelet has told of it, some second later."""
+        told = [each.state for each in self.status.container_statuses[:1]]
+        came = not told or (told[0].terminated is None and (told[0].waiting or Waiting()).reason in COMING)
+        return self._life() if heard and came else self.life
+
+    def _life(self) -> int:
+        restarts = sum(each.restart_count for each in self.status.container_statuses[:1])
+        return zlib.crc32(f"{self.metadata.uid}/{restarts}".encode())
+
+    def program(self, *, heard: bool = False) -> ProgramStatus:
+        """The pod as a program of its replica: it is started again by itself for as long as it is there. ``heard``: see
+        ``life_of``.
+        """
+        life = self.life_of(heard=heard)
         if self.ending:
-            return ProgramStatus(self.replica, self.life, "stopping")
-        return ProgramStatus(self.replica, self.life, "active" if self.life is not None else "starting")
+            return ProgramStatus(self.replica, life, "stopping")
+        return ProgramStatus(self.replica, life, "active" if life is not None else "starting")
 
     @property
     def trouble(self) -> str:
         """Why it does not run, as far as Kubernetes says; empty where nothing is wrong."""
         for each in self.status.container_statuses:
-            if each.state.waiting is not None and each.state.waiting.reason not in ("ContainerCreating", ""):
+            if each.state.waiting is not None and each.state.waiting.reason not in COMING:
                 ended = each.last_state.terminated
                 last = f" (last ended by {ended.reason}, exit code {ended.exit_code})" if ended is not None else ""
                 return f"{each.state.waiting.reason}: {each.state.waiting.message}{last}"

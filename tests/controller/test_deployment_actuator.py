@@ -131,6 +131,25 @@ def test_a_killed_pod_is_told_of_and_its_successor_takes_over_the_replica() -> N
     assert gone.reason == "pod pay-0001 was deleted"
 
 
+def test_a_pod_that_is_killed_before_the_kubelet_has_told_that_it_runs_is_told_of_too() -> None:
+    scene = Scene()
+    scene.scale(1)
+    scene.step(1, settle=False)
+    scene.deployment.settle(running=False)
+    scene.step(2, settle=False)
+    assert scene.plans.answer("pay-0001") == "pay-1"
+    scene.says("pay-1", "joined")
+    scene.step(1, settle=False)
+    assert scene.life("pay-1")[-2:] == ["started", "joined"]
+    scene.deployment.run()
+    scene.step(1, settle=False)
+    assert scene.life("pay-1")[-2:] == ["started", "joined"], "it is the same process"
+    scene.deployment.kill("pay-0001")
+    scene.deployment.settle()
+    scene.step(3)
+    assert scene.life("pay-1")[-3:] == ["gone", "requested", "started"]
+
+
 def test_a_pod_that_ends_while_its_successor_comes_up_is_the_one_that_is_told_of() -> None:
     scene = Scene()
     scene.all_joined(2)

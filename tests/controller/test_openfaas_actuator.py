@@ -13,7 +13,7 @@ from controller.actuators.openfaas import OpenFaasActuator
 from controller.actuators.provider_api import ProviderApi
 from controller.fleets.function import FunctionFleet
 from penstock.clock import WallClock
-from penstock.contracts import Actuator, Decision, ReplicaCounts, ReplicaEvent, hold
+from penstock.contracts import Actuator, Decision, Phase, ReplicaCounts, ReplicaEvent, hold
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
@@ -240,6 +240,15 @@ def test_a_replica_that_is_missing_for_a_while_is_lost_and_another_is_expected()
     roster.compare("f", 1, 30 + LOST_NS)
     assert roster.phases() == {"f-1": "joined", "f-3": "requested"}
     assert [e.reason for e in roster.events if e.phase == "gone"] == ["no longer available"]
+
+
+def test_the_steps_of_a_pod_go_on_record_and_are_no_phase() -> None:
+    roster = FunctionRoster.of(["f"])
+    steps: tuple[Phase, ...] = ("requested", "created", "scheduled")
+    for at_ns, phase in enumerate(steps):
+        roster.hear(ReplicaEvent("f", "f-1", phase, at_ns))
+    assert roster.phases() == {"f-1": "requested"}
+    assert life(roster, "f-1") == ["requested", "created", "scheduled"]
 
 
 def test_a_roster_survives_being_written_down() -> None:

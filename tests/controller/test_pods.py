@@ -31,7 +31,7 @@ def test_a_pod_is_read_from_what_the_api_says() -> None:
     pod = msgspec.json.decode(FROM_THE_API, type=Pod)
     assert (pod.name, pod.replica, pod.ready, pod.restarts) == ("payments-7d4b-x2x", "payments-3", True, 1)
     assert pod.ready_since == "2026-11-21T22:01:04Z"
-    assert pod.program.name == "payments-3" and pod.program.state == "active" and pod.program.pid is not None
+    assert pod.program().name == "payments-3" and pod.program().state == "active" and pod.program().pid is not None
     assert not pod.ending and not pod.over and not pod.trouble
 
 

@@ -111,6 +111,23 @@ def test_a_pod_is_named_started_asked_and_ready_once_it_answers() -> None:
     play(story)
 
 
+def test_when_a_pod_was_there_and_had_a_node_is_told_before_it_runs() -> None:
+    async def story(scene: Scene) -> None:
+        parent = await scene.parent()
+        before_ns = time.time_ns()
+        await parent.ask(start="resize-1")
+        await parent.ask()
+        scene.deployment.settle(running=False)
+        for _ in range(2):
+            assert (await parent.ask()).replicas == {}
+        waited_ns = time.time_ns()
+        scene.deployment.run()
+        replica = (await parent.ask()).replicas["resize-1"]
+        assert before_ns < replica.created_ns < replica.scheduled_ns < waited_ns < replica.started_ns
+
+    play(story)
+
+
 def test_a_pod_that_is_nobody_is_not_introduced() -> None:
     async def story(scene: Scene) -> None:
         await scene.parent()

@@ -39,8 +39,10 @@ def test_a_pipeline_scales_pods_and_every_request_is_accounted_for(brokers: Clus
     lives = list(read_replica_events(directory))
     added = {event.replica for event in lives if event.phase == "requested" and not event.replica.endswith("-1")}
     phases = {replica: [event.phase for event in lives if event.replica == replica] for replica in added}
-    served = [life for life in phases.values() if life[:4] == ["requested", "started", "joined", "first-event"]]
+    whole = ["requested", "created", "scheduled", "started", "joined", "first-event"]
+    served = [life for life in phases.values() if life[:6] == whole]
     assert served, phases  # others may have been taken back on their way
+    assert set(whole) <= set(summary.starts), summary.starts
     assert function_pods(brokers) == []
     left = brokers.kubectl.run(
         "get", f"--raw=/api/v1/namespaces/{NAMESPACE}/services/gateway:http/proxy/penstock/functions"
