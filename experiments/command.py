@@ -1,6 +1,7 @@
 """``penstock run``, ``compare``, ``report`` and ``experiments``."""
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -177,12 +178,21 @@ def _play(experiment: str, scalers: list[str], options: "Options", *, repeat: in
 
     from experiments.catalogue import find_experiment
     from experiments.compare import Request, play
+    from experiments.worlds import played_elsewhere
     from penstock.registry import parse_scaler
     from penstock.settings import Folders
 
     request = Request(find_experiment(experiment), scalers, repeat)
     options = dataclasses.replace(options, compared=tuple(parse_scaler(scaler).name for scaler in scalers))
-    (directory,) = play(Console(), [request], options, Folders().runs.absolute(), resume=resume)
+    console, runs = Console(), Folders().runs.absolute()
+
+    def tell(line: str) -> None:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    code = played_elsewhere(options.world, sys.argv[1:], runs, tell)
+    if code is not None:
+        raise typer.Exit(code)
+    (directory,) = play(console, [request], options, runs, resume=resume)
     _report(directory.runs(), directory.report_file)
 
 

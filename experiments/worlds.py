@@ -1,5 +1,9 @@
 """Worlds by name."""
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
 from penstock.errors import PenstockError
 from penstock.runspec import WorldName
 from penstock.world import Progress, World
@@ -30,3 +34,13 @@ def make_world(name: WorldName, tell: Progress) -> World:
             from infra.kubernetes.world import KubernetesWorld
 
             return KubernetesWorld(tell)
+
+
+def played_elsewhere(name: WorldName, arguments: Sequence[str], runs: Path, tell: Progress) -> int | None:
+    """Hand ``penstock arguments…`` on to where that world is played, if that is not here: its exit code."""
+    if name != "kubernetes":
+        return None
+    from infra.kubernetes.driver_pod import DriverPod
+
+    driver = DriverPod(tell)
+    return driver.play(arguments, runs, sys.stdout.buffer) if driver.there() else None

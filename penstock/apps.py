@@ -6,6 +6,7 @@ wants (hash ``penstock:<run>:containers``, replica → number); the app says wha
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import redis
@@ -65,7 +66,20 @@ class AppReport(msgspec.Struct, frozen=True, omit_defaults=True):
         return max(0.0, (self.busy_s2 - sum_s * sum_s / n) / (n - 1)) / (sum_s / n) ** 2
 
 
+class AppIntroduction(msgspec.Struct, frozen=True):
+    """What a pod becomes: the app ``replica``, by the ``arguments`` of ``consumers.app`` that follow ``--run``.
+    ``files`` of its run directory by name.
+    """
+
+    replica: str
+    arguments: tuple[str, ...]
+    files: Mapping[str, bytes]
+
+
 _decoder = msgspec.json.Decoder(AppReport)
+_introduction_decoder = msgspec.json.Decoder(AppIntroduction)
+INTRODUCED_S: Final = 86_400
+"""How long a pod may ask; its container may be started again meanwhile."""
 
 
 def containers_key(run: str) -> str:
@@ -85,12 +99,7 @@ class AppBoard:
     """
 
     def __init__(self, url: str, run: str, timeout_s: float = 1.0) -> None:
-        self._redis = redis.Redis.from_url(
-            url,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
-        )
+        self._redis = _client(url, timeout_s)
         self._containers, self._apps = containers_key(run), apps_key(run)
 
     def want(self, replica: str, containers: int) -> None:
@@ -126,6 +135,35 @@ class AppBoard:
     def close(self) -> None:
         """Close the connection."""
         self._redis.close()
+
+
+class PodBoard:
+    """Where pods that are to be apps learn which (key ``penstock:pod:<pod>``). Raises one of ``AWAY``."""
+
+    def __init__(self, url: str, timeout_s: float = 1.0) -> None:
+        self._redis = _client(url, timeout_s)
+
+    def introduce(self, pod: str, app: AppIntroduction) -> None:
+        """The controller: this pod is that app."""
+        self._redis.set(f"penstock:pod:{pod}", msgspec.json.encode(app), ex=INTRODUCED_S)
+
+    def introduction(self, pod: str) -> AppIntroduction | None:
+        """The pod: which app it is, None while nobody has said."""
+        found = self._redis.get(f"penstock:pod:{pod}")
+        return None if found is None else _introduction_decoder.decode(found)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._redis.close()
+
+
+def _client(url: str, timeout_s: float) -> redis.Redis:
+    return redis.Redis.from_url(
+        url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+    )
 
 
 def _text(field: bytes | str) -> str:

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -47,6 +47,22 @@ class ProgramStatus(msgspec.Struct, frozen=True):
     name: str
     pid: int | None
     state: str
+
+
+class Programs(Protocol):
+    """What actuators ask of whatever keeps their programs. Errors are PenstockErrors."""
+
+    def add(self, program: Program) -> None:
+        """Start a program."""
+        ...
+
+    def remove(self, name: str, *, wait: bool = True) -> None:
+        """End it, gracefully, and forget it. An unknown name is nothing to do."""
+        ...
+
+    def programs(self, prefix: str = "") -> dict[str, ProgramStatus]:
+        """All programs whose name begins with ``prefix``."""
+        ...
 
 
 def base_environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Final
@@ -42,6 +42,7 @@ No performance counters, which would be files in /tmp.
 """
 
 STOP_TIMEOUT_S = 10.0
+EXECUTORS: Final = "PENSTOCK_SPARK"
 
 
 @contextmanager
@@ -53,11 +54,13 @@ def spark_session(
     heap_mb: int = 1024,
     cores: int = 1,
     shuffle_partitions: int = 1,
+    elsewhere: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A session of its own JVM that ends with the block, whatever happens.
 
-    ``folder`` takes everything that Spark writes. ``jars``: see ``connector_jars``. Raises PenstockError where there is
-    no Java, or where pyspark is not the version that was tested.
+    ``folder`` takes everything that Spark writes. ``jars``: see ``connector_jars``. ``elsewhere``: see
+    ``executors_elsewhere``. Raises PenstockError where there is no Java, or where pyspark is not the version that was
+    tested.
     """
     _require_java()
     if pyspark.__version__ != SPARK_VERSION:
@@ -67,10 +70,11 @@ def spark_session(
     folder = folder.absolute()
     for part in ("local", "tmp", "warehouse", "ivy"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    _set_environment(folder)
-    conf = SparkConf(loadDefaults=False).setAll(
-        _configuration(name, folder, jars=jars, heap_mb=heap_mb, cores=cores, shuffle_partitions=shuffle_partitions)
+    _set_environment(folder, loopback=not elsewhere)
+    settings = _configuration(
+        name, folder, jars=jars, heap_mb=heap_mb, cores=cores, shuffle_partitions=shuffle_partitions
     )
+    conf = SparkConf(loadDefaults=False).setAll(list({**settings, **(elsewhere or {})}.items()))
     try:
         # The JVM's own current folder: Spark 4.0.0 makes a folder "artifacts" there.
         with chdir(folder):
@@ -83,6 +87,19 @@ def spark_session(
         yield session
     finally:
         _end(session)
+
+
+def executors_elsewhere() -> dict[str, str]:
+    """Settings of Spark, ``name=value`` a line, from PENSTOCK_SPARK: where its executors are if not in the session's
+    own process, and at which address they reach that. Empty if it is not set. Raises PenstockError that names a line.
+    """
+    settings = {}
+    for line in filter(None, map(str.strip, os.environ.get(EXECUTORS, "").splitlines())):
+        name, equals, value = line.partition("=")
+        if not equals or not name.startswith("spark."):
+            raise PenstockError(f"{EXECUTORS}: {line}: must be spark.….…=value")
+        settings[name.strip()] = value.strip()
+    return settings
 
 
 def connector_jars() -> list[Path]:
@@ -104,25 +121,27 @@ def _require_java() -> None:
         raise PenstockError(f"Spark needs Java 17 or 21 and {where}: install one with `make setup`")
 
 
-def _set_environment(folder: Path) -> None:
+def _set_environment(folder: Path, *, loopback: bool) -> None:
     """What Spark reads from the environment; somebody else's Spark or its settings must not get in."""
     for name in ("SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON"):
         os.environ.pop(name, None)
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    os.environ.pop("SPARK_LOCAL_IP", None)
+    if loopback:
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["SPARK_LOCAL_DIRS"] = str(folder / "local")
     os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
 def _configuration(
     name: str, folder: Path, *, jars: Sequence[Path], heap_mb: int, cores: int, shuffle_partitions: int
-) -> list[tuple[str, str]]:
+) -> dict[str, str]:
     options = [
         *JVM_OPTIONS,
         f"-Djava.io.tmpdir={folder / 'tmp'}",
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
     ]
-    settings = {
+    return {
         "spark.master": f"local[{cores}]",
         "spark.app.name": name,
         "spark.submit.deployMode": "client",
@@ -158,7 +177,6 @@ def _configuration(
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
     }
-    return list(settings.items())
 
 
 def _end(session: SparkSession) -> None:

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
@@ -28,7 +29,7 @@ from penstock.settings import Endpoints
 from pipelines.prometheus_query import PrometheusQuery
 from pipelines.publication import Publication
 from pipelines.results_query import IDLE_S, ResultsQuery, measured_results, to_columns
-from pipelines.session import connector_jars, spark_session
+from pipelines.session import connector_jars, executors_elsewhere, spark_session
 
 NICENESS: Final = 10
 WATCH_S: Final = 1.0
@@ -95,15 +96,16 @@ def _warm_up(spark: SparkSession, slo_s: float, folder: Path) -> None:
     """Load classes and plan the query on one made-up result: the first seconds of a run are measured too."""
     nowhen = dict.fromkeys(("id", "intended_ns", "sent_ns", "received_ns", "started_ns", "finished_ns"), 0)
     nowhere = dict.fromkeys(("run", "pipeline", "stage", "queue", "worker"), "")
-    source = folder / "warm-up"
-    source.mkdir()
-    (source / "result.json").write_bytes(encode(msgspec.convert({**nowhen, **nowhere, "outcome": "completed"}, Result)))
+    result = encode(msgspec.convert({**nowhen, **nowhere, "outcome": "completed"}, Result)).decode()
+    # No file, since executors may be on another machine; no constant either, which would be parsed once while planning.
+    numbered = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    raw = numbered.select(sql.when(numbered["value"] >= 0, sql.lit(result)).alias("value"))
 
     def discard(batch: DataFrame, _: int) -> None:
         to_columns(batch)
 
     query = (
-        measured_results(spark.readStream.text(str(source)), slo_s)
+        measured_results(raw, slo_s)
         .writeStream.trigger(availableNow=True)
         .option("checkpointLocation", str(folder / "warm-up-checkpoint"))
         .foreachBatch(discard)
@@ -120,7 +122,9 @@ def analyse(directory: RunDirectory, endpoints: Endpoints, stop: threading.Event
     folder = directory.path.absolute() / ".spark"
     # A predecessor that was killed took its figures with it: begin again with the topic's first record.
     shutil.rmtree(folder, ignore_errors=True)
-    with spark_session(f"penstock {directory.name}", folder, jars=connector_jars()) as spark:
+    with spark_session(
+        f"penstock {directory.name}", folder, jars=connector_jars(), elsewhere=executors_elsewhere()
+    ) as spark:
         _warm_up(spark, directory.spec().slo_s, folder)
         analytics = Analytics(spark, directory, endpoints, folder)
         analytics.start(stop)

@@ -24,7 +24,7 @@ from penstock.apps import AppBoard, AppReport
 from penstock.contracts import Accepted, Decision, ReplicaCounts
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
-from penstock.supervision import ProgramStatus, Supervisor
+from penstock.supervision import Programs, ProgramStatus
 from penstock.systems import QueueSystem
 
 FORWARDER: Final = "forwarder"
@@ -54,14 +54,15 @@ class BankView(msgspec.Struct, frozen=True):
 
 
 class BankActuator(Reconciler[BankRoster]):
-    """Actuator port of the bank of ``spec``. ``app`` is how a function app is run, without ``--replica`` and
-    ``--queue``. ``roster``: of a predecessor, to go on from.
+    """Actuator port of the bank of ``spec``. ``programs`` keep its apps, which are processes or pods; ``app`` is how an
+    app is run, without ``--replica`` and ``--queue``. ``roster``: of a predecessor, to go on from.
     """
 
     def __init__(
         self,
         spec: RunSpec,
         endpoints: Endpoints,
+        programs: Programs,
         app: WorkerProgram,
         roster: BankRoster | None = None,
     ) -> None:
@@ -69,7 +70,7 @@ class BankActuator(Reconciler[BankRoster]):
         redis_url = endpoints.require("redis")
         super().__init__(
             spec.run,
-            Supervisor(endpoints.require("supervisor")),
+            programs,
             app,
             AppBoard(redis_url, spec.run),
             roster or BankRoster(fleet=spec.fleet, system=spec.system),

@@ -13,7 +13,7 @@ from controller.actuators.processes import WorkerProgram
 from controller.actuators.stepping import RosterT, SteppingActuator
 from penstock.apps import AWAY, AppBoard
 from penstock.errors import PenstockError
-from penstock.supervision import Program, ProgramStatus, Supervisor
+from penstock.supervision import Program, Programs, ProgramStatus
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +23,11 @@ class Reconciler(SteppingActuator[RosterT]):
     app's own.
     """
 
-    def __init__(
-        self, run: str, supervisor: Supervisor, program: WorkerProgram, apps: AppBoard, roster: RosterT
-    ) -> None:
+    def __init__(self, run: str, programs: Programs, program: WorkerProgram, apps: AppBoard, roster: RosterT) -> None:
         super().__init__(roster)
         self._run_name = run
         self._prefix = f"{run}:"
-        self._supervisor = supervisor
+        self._supervisor = programs
         self._app_program = program
         self._apps = apps
         self._troubles: dict[str, str] = {}

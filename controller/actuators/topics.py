@@ -16,7 +16,7 @@ from penstock.contracts import Accepted, Decision, ReplicaCounts
 from penstock.errors import PenstockError
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
-from penstock.supervision import ProgramStatus, Supervisor
+from penstock.supervision import Programs, ProgramStatus
 from penstock.systems import NetworkSystem
 
 
@@ -36,18 +36,23 @@ class NetworkView(msgspec.Struct, frozen=True):
 
 
 class TopicActuator(Reconciler[TopicRoster]):
-    """Actuator port of the network of ``spec``. ``app`` is how a topic's app is run, without ``--replica``, ``--queue``
-    and ``--topic``. ``roster``: of a predecessor, to go on from.
+    """Actuator port of the network of ``spec``. ``programs`` keep its apps, which are processes or pods; ``app`` is how
+    a topic's app is run, without ``--replica``, ``--queue`` and ``--topic``. ``roster``: of a predecessor, to go on
+    from.
     """
 
     def __init__(
-        self, spec: RunSpec, endpoints: Endpoints, app: WorkerProgram, roster: TopicRoster | None = None
+        self,
+        spec: RunSpec,
+        endpoints: Endpoints,
+        programs: Programs,
+        app: WorkerProgram,
+        roster: TopicRoster | None = None,
     ) -> None:
         assert isinstance(spec.system, NetworkSystem)
-        supervisor = Supervisor(endpoints.require("supervisor"))
         super().__init__(
             spec.run,
-            supervisor,
+            programs,
             app,
             AppBoard(endpoints.require("redis"), spec.run),
             roster or TopicRoster(start_up_s=spec.system.start_up_s),

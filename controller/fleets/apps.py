@@ -1,17 +1,23 @@
 """What fleets of function apps share: replicas that live in processes on RabbitMQ, under one actuator."""
 
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from controller.actuators.bank import BankActuator
+from controller.actuators.bank import FORWARDER, BankActuator
 from controller.actuators.processes import WorkerProgram
 from controller.actuators.topics import TopicActuator
+from penstock.apps import PodBoard
 from penstock.contracts import ReplicaCounts
 from penstock.rundir import RunDirectory
-from penstock.supervision import replica_environment
+from penstock.runspec import RunSpec
+from penstock.settings import Cluster, Endpoints
+from penstock.supervision import Programs, Supervisor, replica_environment
+from penstock.systems import NetworkSystem
 
+APPS: Final = "apps"
+"""The Deployment whose pods are apps, on a cluster."""
 AnyActuator = TypeVar("AnyActuator", BankActuator, TopicActuator)
 
 
@@ -22,6 +28,29 @@ def app_program(directory: RunDirectory, worker: Sequence[str]) -> WorkerProgram
         folder=directory.path,
         logs=directory.logs_folder,
         env=replica_environment(),
+    )
+
+
+def programs_of(directory: RunDirectory, spec: RunSpec, endpoints: Endpoints) -> Programs:
+    """What keeps the run's apps: the local world's supervisor, or the Deployment ``apps``, as the run's world says.
+    What feeds them is a process either way.
+    """
+    supervisor = Supervisor(endpoints.require("supervisor"))
+    if spec.world != "kubernetes":
+        return supervisor
+    from controller.actuators.pod_programs import PodPrograms
+    from penstock.kubernetes.deployment import Deployment
+
+    files = {file.name: file.read_bytes() for file in (directory.spec_file, directory.schedule_file) if file.is_file()}
+    if not isinstance(spec.system, NetworkSystem):
+        files.pop(directory.schedule_file.name, None)  # only service times of a network need it
+    return PodPrograms(
+        spec.run,
+        Deployment(Cluster().namespace, APPS),
+        PodBoard(endpoints.require("redis")),
+        files,
+        local=supervisor,
+        here=(FORWARDER,),
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from controller.actuators.topic_roster import TopicRoster
 from controller.actuators.topics import TopicActuator
-from controller.fleets.apps import AppFleet, app_program
+from controller.fleets.apps import AppFleet, app_program, programs_of
 from controller.monitors.depths import Depths
 from controller.monitors.network import NetworkMonitor
 from penstock.amqp import connection_name
@@ -44,6 +44,7 @@ class NetworkFleet(AppFleet[TopicActuator]):
         self.actuator = TopicActuator(
             spec,
             endpoints,
+            programs_of(directory, spec, endpoints),
             app_program(directory, worker),
             msgspec.json.decode(state, type=TopicRoster) if state is not None else None,
         )

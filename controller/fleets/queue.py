@@ -7,7 +7,7 @@ import msgspec
 
 from controller.actuators.bank import BankActuator
 from controller.actuators.bank_roster import BankRoster
-from controller.fleets.apps import AppFleet, app_program
+from controller.fleets.apps import AppFleet, app_program, programs_of
 from controller.monitors.depths import Depths
 from controller.monitors.rabbitmq import BankMonitor
 from controller.provider import check_system
@@ -48,6 +48,7 @@ class QueueFleet(AppFleet[BankActuator]):
         self.actuator = BankActuator(
             spec,
             endpoints,
+            programs_of(directory, spec, endpoints),
             app_program(directory, worker),
             msgspec.json.decode(state, type=BankRoster) if state is not None else None,
         )

@@ -2,8 +2,10 @@
 
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import IO, Any, Final
 
 import msgspec
 
@@ -26,20 +28,32 @@ class Kubectl:
 
     def run(self, *arguments: str, given: bytes | None = None, timeout_s: float = TIMEOUT_S) -> bytes:
         """Its standard output. ``given``: its standard input."""
-        program = shutil.which("kubectl")
-        if program is None:
-            raise NoClusterError(
-                "there is no kubectl on PATH: https://kubernetes.io/docs/tasks/tools tells how to get it"
-            )
-        command = (program, "--namespace", self.namespace, *arguments)
         try:
-            done = subprocess.run(command, input=given or b"", capture_output=True, timeout=timeout_s)
+            done = subprocess.run(self._command(arguments), input=given or b"", capture_output=True, timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise PenstockError(f"kubectl {_short(arguments)}: no answer within {timeout_s:g} s") from None
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip().splitlines()
             raise PenstockError(f"kubectl {_short(arguments)}: {' '.join(said[-LAST_LINES:]) or done.returncode}")
         return done.stdout
+
+    def open(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """The process itself, whose standard output is read while it goes on. Ctrl-C at a terminal is not for it."""
+        return subprocess.Popen(
+            self._command(arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def _command(self, arguments: tuple[str, ...]) -> tuple[str, ...]:
+        program = shutil.which("kubectl")
+        if program is None:
+            raise NoClusterError(
+                "there is no kubectl on PATH: https://kubernetes.io/docs/tasks/tools tells how to get it"
+            )
+        return (program, "--namespace", self.namespace, *arguments)
 
     def get(self, *arguments: str) -> Any:
         """Objects as JSON says them."""
@@ -74,11 +88,33 @@ class Kubectl:
     def require_cluster(self) -> None:
         """Raise NoClusterError if there is no cluster to talk to."""
         try:
-            self.run("get", "--raw=/readyz", "--request-timeout=10s", timeout_s=20)
+            self.run("get", "--raw=/readyz", timeout_s=20)
         except NoClusterError:
             raise
         except PenstockError as error:
             raise NoClusterError(f"no Kubernetes cluster to be reached by the current kubeconfig: {error}") from None
+
+
+def unpack(stream: IO[bytes], folder: Path) -> list[str]:
+    """Write the files of a tar stream into ``folder``; the names at its top. Raises TarError for a stream that is cut
+    off, and for anything that is no file in that folder.
+    """
+    names: dict[str, None] = {}
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for member in archive:
+            target = folder / member.name
+            inside = target.resolve().is_relative_to(folder.resolve())
+            if not inside or not (member.isdir() or member.isreg()):
+                raise tarfile.ExtractError(f"{member.name} is no file in the folder")
+            content = archive.extractfile(member)
+            if content is None:
+                target.mkdir(parents=True, exist_ok=True)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with content, target.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+            names[Path(member.name).parts[0]] = None
+    return list(names)
 
 
 def _short(arguments: tuple[str, ...]) -> str:

@@ -1,18 +1,24 @@
-"""Runs whose replicas are pods: of a Kafka consumer group, with the controller, and of a pipeline of functions."""
+"""Runs whose replicas are pods: of a Kafka consumer group, with the controller; of a pipeline of functions; of banks of
+queues and of pub/sub networks on RabbitMQ.
+"""
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
+from contextlib import suppress
+from typing import ClassVar, Final
 
+from controller.fleets.apps import APPS
 from infra.kubernetes.functions import LABEL
-from infra.kubernetes.run_pods import RunPods
+from infra.kubernetes.run_pods import RunPods, empty, pods_of
 from infra.kubernetes.services import ClusterServices
 from infra.local.runs.function import FunctionRun
+from infra.local.runs.network import NetworkRun
+from infra.local.runs.queue import QueueRun, RabbitRun
 from infra.local.runs.run import LocalRun
 from infra.local.runs.stream import StreamRun
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import Fault, FaultKind, RunSpec
-from penstock.systems import FunctionSystem, StreamSystem, System
+from penstock.systems import FunctionSystem, NetworkSystem, QueueSystem, StreamSystem, System
 
 
 class PodStreamRun(StreamRun):
@@ -100,26 +106,88 @@ class PodFunctionRun(FunctionRun):
         return self._kubectl.kill(min(ready, key=lambda pod: pod.replica))
 
 
+class AppPods(RabbitRun):
+    """A run whose function apps are pods; all else are programs of the local supervisor. Mixed into a kind of run."""
+
+    faults_known: ClassVar[tuple[FaultKind, ...]] = (
+        "kill-worker",
+        "kill-controller",
+        "kill-forwarder",
+        "blind-monitor",
+    )
+
+    def __init__(self, services: ClusterServices, spec: RunSpec, directory: RunDirectory) -> None:
+        super().__init__(services, spec, directory)
+        self._kubectl = services.kubectl
+        self._begun = False
+
+    def make_channels(self) -> None:
+        """From here on there may be pods."""
+        super().make_channels()
+        self._begun = True
+
+    def collect(self) -> None:
+        """Also what the pods that are left have said."""
+        for pod in pods_of(self._kubectl, APPS):
+            with suppress(PenstockError):
+                log = self._kubectl.run("logs", pod.name)
+                (self.directory.logs_folder / f"{pod.replica or pod.name}.log").write_bytes(log)
+        super().collect()
+
+    def close(self) -> None:
+        """The controller, which would keep the pods, first."""
+        try:
+            self.supervisor.remove(self.name("controller"))
+            self._empty()
+        finally:
+            super().close()
+
+    def actions(self) -> Mapping[FaultKind, Callable[[float], str]]:
+        """What can be done here."""
+        return {kind: action for kind, action in super().actions().items() if kind in self.faults_known}
+
+    def _remove_replicas(self) -> None:
+        self._empty()
+        super()._remove_replicas()
+
+    def _kill_worker(self, _: float) -> str:
+        """Delete an app's pod without notice."""
+        serving = [pod for pod in pods_of(self._kubectl, APPS) if pod.ready and pod.alive and pod.replica]
+        if not serving:
+            return "no worker was running"
+        return self._kubectl.kill(min(serving, key=lambda pod: pod.replica))
+
+    def _empty(self) -> None:
+        if self._begun:
+            empty(self._kubectl, APPS)
+            self._begun = False
+
+
+class PodQueueRun(AppPods, QueueRun):
+    """A bank of queues."""
+
+
+class PodNetworkRun(AppPods, NetworkRun):
+    """A pub/sub network."""
+
+
 def pod_run(services: ClusterServices, spec: RunSpec, directory: RunDirectory) -> LocalRun:
     """The run of the spec's system."""
-    return _kind_of(spec.system)(services, spec, directory)
+    return KINDS[type(spec.system)](services, spec, directory)
 
 
 def check(system: System, faults: tuple[Fault, ...]) -> None:
-    """Raise PenstockError for a fleet that has no manifests, and for a fault that cannot be had on a cluster."""
-    known = _kind_of(system).faults_known
+    """Raise PenstockError for a fault that cannot be had on a cluster."""
+    known = KINDS[type(system)].faults_known
     for fault in faults:
         if fault.kind not in known:
             raise PenstockError(f"--fault {fault}: --world kubernetes has {', '.join(known)}")
 
 
-def _kind_of(system: System) -> type[PodStreamRun] | type[PodFunctionRun]:
-    match system:
-        case StreamSystem():
-            return PodStreamRun
-        case FunctionSystem():
-            return PodFunctionRun
-        case _:
-            raise PenstockError(
-                "--world kubernetes plays Kafka consumer groups and pipelines of functions, so far; choose local or sim"
-            )
+AnyPodRun = PodStreamRun | PodFunctionRun | PodQueueRun | PodNetworkRun
+KINDS: Final[Mapping[type[System], type[AnyPodRun]]] = {
+    StreamSystem: PodStreamRun,
+    FunctionSystem: PodFunctionRun,
+    QueueSystem: PodQueueRun,
+    NetworkSystem: PodNetworkRun,
+}

@@ -2,12 +2,11 @@
 
 import io
 import re
-import tarfile
 import time
 from contextlib import suppress
 from typing import Any, Final
 
-from infra.kubernetes.kubectl import Kubectl
+from infra.kubernetes.kubectl import Kubectl, unpack
 from infra.kubernetes.services import PART_OF, ClusterServices, hopeless
 from penstock.errors import PenstockError
 from penstock.kubernetes.pods import Pod
@@ -75,8 +74,7 @@ class RunPods:
     def fetch(self) -> None:
         """Copy the controller's journal and what the pods that are left have said into the run's directory."""
         raw = self._insist(f"cd {self._folder} && tar -cf - $(ls {' '.join(JOURNAL)} 2>/dev/null)")
-        with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
-            archive.extractall(self._directory.path, filter="data")
+        unpack(io.BytesIO(raw), self._directory.path)
         for pod in (*self.pods(CONTROLLER), *self.pods(self._fleet)):
             with suppress(PenstockError):  # it has just gone: the controller goes on
                 log = self._kubectl.run("logs", pod.name, "--all-containers=true", "--prefix=false")
@@ -85,12 +83,7 @@ class RunPods:
     def end(self) -> None:
         """No controller, then no consumers; returns when their pods are gone."""
         for deployment in (CONTROLLER, self._fleet):
-            self._kubectl.run("scale", f"deployment/{deployment}", "--replicas=0")
-            deadline_s = time.monotonic() + GONE_TIMEOUT_S
-            while left := [pod.name for pod in self.pods(deployment)]:
-                if time.monotonic() > deadline_s:
-                    raise PenstockError(f"pods {', '.join(left)} have not ended within {GONE_TIMEOUT_S:g} s")
-                time.sleep(POLL_S)
+            empty(self._kubectl, deployment)
         self._kubectl.run("delete", f"configmap/{SPEC}", "--ignore-not-found")
 
     # --- faults ------------------------------------------------------------------------------------------------------
@@ -128,7 +121,7 @@ class RunPods:
 
     def pods(self, deployment: str) -> list[Pod]:
         """The pods of a Deployment."""
-        return self._kubectl.pods(f"--selector=app.kubernetes.io/name={deployment}")
+        return pods_of(self._kubectl, deployment)
 
     def _execute(self, script: str, given: bytes | None = None) -> bytes:
         return self._kubectl.execute(f"deployment/{CONTROLLER}", CONTROLLER, script, given)
@@ -165,6 +158,21 @@ class RunPods:
                 f"controller and consumers are not ready after {READY_TIMEOUT_S:g} s: "
                 f"{'; '.join(troubles) or 'the end of its log:'}\n{said}"
             )
+
+
+def pods_of(kubectl: Kubectl, deployment: str) -> list[Pod]:
+    """The pods of a Deployment."""
+    return kubectl.pods(f"--selector=app.kubernetes.io/name={deployment}")
+
+
+def empty(kubectl: Kubectl, deployment: str) -> None:
+    """Have a Deployment without pods; returns when the last is gone. PenstockError if some stay."""
+    kubectl.run("scale", f"deployment/{deployment}", "--replicas=0")
+    deadline_s = time.monotonic() + GONE_TIMEOUT_S
+    while left := [pod.name for pod in pods_of(kubectl, deployment)]:
+        if time.monotonic() > deadline_s:
+            raise PenstockError(f"pods {', '.join(left)} have not ended within {GONE_TIMEOUT_S:g} s")
+        time.sleep(POLL_S)
 
 
 def label(text: str) -> str:

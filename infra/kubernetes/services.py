@@ -1,15 +1,16 @@
 """What all runs on a cluster share: brokers and monitoring from an overlay's manifests, in a namespace of their own.
 
-The sender and Spark are no pods: they run where the run is started from, under the local world's supervisor, and reach
-pods and Services by their addresses.
+The sender and Spark are no pods of their own: they run where the run is played from, under the local world's
+supervisor, and reach pods and Services by their addresses. That is this machine, or the driver's pod (``driver_pod``).
 """
 
+import os
 import secrets
 import time
 from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pydantic import SecretStr
@@ -26,7 +27,7 @@ NAMESPACE: Final = "penstock"
 """Of all overlays."""
 BASE: Final = Path(__file__).parent / "base"
 OVERLAYS: Final = Path(__file__).parent / "overlays"
-SHARED: Final = frozenset(("kafka", "redis", "prometheus", "gateway"))
+SHARED: Final = frozenset(("kafka", "rabbitmq", "redis", "prometheus", "gateway"))
 """By the name of their pods, whatever makes those."""
 NAME: Final = "app.kubernetes.io/name"
 CREDENTIALS: Final = "secret/penstock"
@@ -39,6 +40,8 @@ HOPELESS: Final = (
     "forbidden",  # a quota that is reached, a policy that lets a pod not in
 )
 """Of what a pod waits for: what time does not heal."""
+SURROUNDINGS: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "PENSTOCK_SPARK")
+"""By which a run's processes find the API server, and Spark its executors if the driver's pod says where."""
 
 
 class ClusterServices:
@@ -49,7 +52,7 @@ class ClusterServices:
         self.local = local
         self._tell = tell
         self._overlay = OVERLAYS / overlay
-        if not self._overlay.is_dir():
+        if OVERLAYS.is_dir() and not self._overlay.is_dir():  # the driver's pod has no manifests
             there = ", ".join(sorted(each.name for each in OVERLAYS.iterdir()))
             raise PenstockError(f"there is no overlay {overlay}: choose {there}")
 
@@ -109,16 +112,22 @@ class ClusterServices:
         return True
 
     def _make_secret(self) -> None:
-        """New secrets, unless there are some."""
-        if self.kubectl.run("get", CREDENTIALS, "--ignore-not-found").strip():
-            return
+        """New secrets; those that there are stay."""
         password = secrets.token_urlsafe(24)
         values = {
             "redis-password": password,
             "redis-url": f"redis://:{password}@redis:6379/0",
+            "rabbitmq-password": secrets.token_urlsafe(24),
             "signing-key": secrets.token_hex(32),
             "gateway-password": secrets.token_urlsafe(24),
         }
+        raw = self.kubectl.run("get", CREDENTIALS, "--ignore-not-found", "--output=json")
+        if raw.strip():
+            there = msgspec.json.decode(raw)["data"]
+            missing = {name: value for name, value in values.items() if name not in there}
+            if missing:  # an older version has made it
+                self.kubectl.patch(CREDENTIALS, {"stringData": missing})
+            return
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
@@ -153,12 +162,12 @@ class ClusterServices:
 
     def endpoints(self) -> Endpoints:
         """Addresses and secrets, for processes outside of the cluster."""
-        addresses = {
-            each["metadata"]["name"]: f"{each['spec']['clusterIP']}:{each['spec']['ports'][0]['port']}"
-            for each in self.kubectl.get("services")["items"]
-        }
+        services = {each["metadata"]["name"]: each["spec"] for each in self.kubectl.get("services")["items"]}
+        addresses = {name: f"{spec['clusterIP']}:{spec['ports'][0]['port']}" for name, spec in services.items()}
+        management = next(port["port"] for port in services["rabbitmq"]["ports"] if port["name"] == "management")
         raw = self.kubectl.get(CREDENTIALS)["data"]
         secret = {key: b64decode(value).decode() for key, value in raw.items()}
+        rabbitmq = f"penstock:{secret['rabbitmq-password']}@"
         local = self.local.endpoints()
         return Endpoints(
             kafka=addresses["kafka"],
@@ -167,8 +176,8 @@ class ClusterServices:
             signing_key=SecretStr(secret["signing-key"]),
             supervisor=local.supervisor,
             scrape_targets=local.scrape_targets,
-            rabbitmq=SecretStr(""),
-            rabbitmq_management=SecretStr(""),
+            rabbitmq=SecretStr(f"amqp://{rabbitmq}{addresses['rabbitmq']}/%2F"),
+            rabbitmq_management=SecretStr(f"http://{rabbitmq}{services['rabbitmq']['clusterIP']}:{management}"),
             gateway=SecretStr(f"http://admin:{secret['gateway-password']}@{addresses['gateway']}"),
             controller="",
         )
@@ -176,10 +185,10 @@ class ClusterServices:
     def environment(self) -> dict[str, str]:
         """All of the environment of a run's processes outside of the cluster."""
         endpoints = self.endpoints()
-        named: dict[str, Any] = {
-            name: endpoints.require(name) for name in ("kafka", "redis", "prometheus", "signing_key", "gateway")
-        }
-        return {**self.local.environment(), **{f"PENSTOCK_{name.upper()}": value for name, value in named.items()}}
+        brokers = ("kafka", "rabbitmq", "rabbitmq_management", "redis", "prometheus", "gateway", "signing_key")
+        named = {f"PENSTOCK_{name.upper()}": endpoints.require(name) for name in brokers}
+        surroundings = {name: os.environ[name] for name in SURROUNDINGS if name in os.environ}
+        return {**self.local.environment(), **named, **surroundings, "PENSTOCK_NAMESPACE": self.kubectl.namespace}
 
     def stop_service(self, name: str) -> None:
         """Brokers of a cluster are not stopped: what they hold is gone with their pod where they have no volume."""

@@ -1,12 +1,15 @@
 """The Kubernetes world: one run on a cluster's brokers, whose replicas are pods."""
 
+import os
 from types import TracebackType
 from typing import Self
 
+from infra.kubernetes.driver_pod import HERE
 from infra.kubernetes.run import pod_run
 from infra.kubernetes.services import ClusterServices, supervisor_runs
 from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
+from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.world import OneRunWorld, Progress
@@ -23,6 +26,8 @@ class KubernetesWorld(OneRunWorld):
 
     def __enter__(self) -> Self:
         self._started_cluster = not self._services.is_up()
+        if self._started_cluster and HERE in os.environ:
+            raise PenstockError("brokers and monitoring are not all ready: `kubectl --namespace penstock get pods`")
         if self._started_cluster:
             self._services.up()
         self._started_supervisor = not supervisor_runs(self._local)

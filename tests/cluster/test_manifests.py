@@ -110,7 +110,7 @@ def test_every_container_is_confined(cluster: Kubectl, overlay: str) -> None:
     specs = pod_specs(overlay)
     assert {"redis", "prometheus", "controller", "payments", "gateway", "function-pdf"} <= set(specs)
     assert ("kafka" in specs) != overlay.endswith("-strimzi")
-    assert ("grafana" in specs) == (overlay != "cluster")
+    assert ("grafana" in specs) == ("driver" in specs) == (overlay != "cluster")
     for name, spec in specs.items():
         assert spec["securityContext"]["runAsNonRoot"], name
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
@@ -126,8 +126,8 @@ def test_every_container_is_confined(cluster: Kubectl, overlay: str) -> None:
 
 @pytest.mark.cluster
 def test_only_who_asks_the_api_server_has_a_token(cluster: Kubectl) -> None:
-    with_token = {name for name, spec in pod_specs("cluster").items() if spec.get("automountServiceAccountToken", True)}
-    assert with_token == {"controller", "gateway"}
+    with_token = {name for name, spec in pod_specs("kind").items() if spec.get("automountServiceAccountToken", True)}
+    assert with_token == {"controller", "gateway", "driver"}
 
 
 def test_what_is_committed_of_the_functions_is_what_the_code_says() -> None:

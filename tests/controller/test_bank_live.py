@@ -47,6 +47,7 @@ class BankScene:
         self.actuator = BankActuator(
             scene.spec,
             self.endpoints,
+            Supervisor(self.endpoints.require("supervisor")),
             WorkerProgram(
                 command=(sys.executable, str(APP), scene.spec.run),
                 folder=scene.directory.path,

@@ -1,13 +1,15 @@
 """What of the Kubernetes world can be told without a cluster: its errors, its words, and the world's name."""
 
+import io
 import os
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from experiments.catalogue import find_experiment
 from experiments.experiment import Options, parse_faults, run_spec
-from infra.kubernetes.kubectl import Kubectl, NoClusterError
+from infra.kubernetes.kubectl import Kubectl, NoClusterError, unpack
 from infra.kubernetes.run_pods import label
 from infra.kubernetes.services import ClusterServices
 from infra.local.services import LocalServices
@@ -62,6 +64,35 @@ def test_an_overlay_that_is_not_there_is_named_with_those_that_are(tmp_path: Pat
         ClusterServices(local, overlay="moon")
 
 
+def tar_of(**files: bytes) -> io.BytesIO:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    stream.seek(0)
+    return stream
+
+
+def test_what_comes_from_a_pod_lands_in_the_folder(tmp_path: Path) -> None:
+    assert unpack(tar_of(**{"./a/b.txt": b"1", "./c": b"2"}), tmp_path) == ["a", "c"]
+    assert (tmp_path / "a" / "b.txt").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("name", ["../a", "/tmp/penstock-a"])
+def test_nothing_from_a_pod_lands_elsewhere(tmp_path: Path, name: str) -> None:
+    with pytest.raises(tarfile.TarError, match="no file in the folder"):
+        unpack(tar_of(**{name: b"1"}), tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stream_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
+    whole = tar_of(a=bytes(5000)).getvalue()
+    with pytest.raises(tarfile.TarError):
+        unpack(io.BytesIO(whole[:3000]), tmp_path)
+
+
 def test_a_label_has_what_labels_may_have() -> None:
     assert label("20261121T225500Z-binpack-workload-1-linear") == "20261121T225500Z-binpack-workload-1-linear"
     assert label("a/b c" + "x" * 80) == ("a-b-c" + "x" * 80)[:63]
@@ -72,8 +103,3 @@ def test_faults_that_pods_cannot_have_are_refused_before_anything_is_made() -> N
     options = Options(world="kubernetes", faults=parse_faults(["stop-broker@5+5"]))
     with pytest.raises(PenstockError, match=r"stop-broker@5\+5: --world kubernetes has kill-worker"):
         run_spec(find_experiment("binpack-workload-1"), "linear", options, "run")
-
-
-def test_fleets_without_manifests_are_refused_before_anything_is_made() -> None:
-    with pytest.raises(PenstockError, match="plays Kafka consumer groups and pipelines"):
-        run_spec(find_experiment("multiqueue"), "multiqueue", Options(world="kubernetes"), "run")

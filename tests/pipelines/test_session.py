@@ -5,7 +5,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import PenstockError
-from pipelines.session import CONNECTOR, SPARK_VERSION, connector_jars, spark_session
+from pipelines.session import CONNECTOR, SPARK_VERSION, connector_jars, executors_elsewhere, spark_session
 
 POM = Path(__file__).parents[2] / "infra" / "local" / "jars" / "spark" / "pom.xml"
 
@@ -50,3 +50,13 @@ def test_everything_that_spark_writes_lies_in_the_folder_it_was_given(spark: Spa
     assert not any((Path() / name).exists() for name in ("artifacts", "spark-warehouse", "derby.log", "metastore_db"))
     warehouse = str(spark.conf.get("spark.sql.warehouse.dir"))
     assert not warehouse.startswith(Path().absolute().as_uri())
+
+
+def test_where_executors_are_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PENSTOCK_SPARK", raising=False)
+    assert executors_elsewhere() == {}
+    monkeypatch.setenv("PENSTOCK_SPARK", "spark.master=k8s://https://a\n\n  spark.driver.host = b=c\n")
+    assert executors_elsewhere() == {"spark.master": "k8s://https://a", "spark.driver.host": "b=c"}
+    monkeypatch.setenv("PENSTOCK_SPARK", "spark.master=local\nmaster=x")
+    with pytest.raises(PenstockError, match=r"PENSTOCK_SPARK: master=x: must be spark"):
+        executors_elsewhere()

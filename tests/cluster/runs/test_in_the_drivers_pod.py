@@ -1,0 +1,86 @@
+"""A run that is typed here and played in the driver's pod: sender, Spark and all that is no pod of its own run there.
+
+It needs that pod's image besides (infra/images/build.sh driver).
+"""
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from experiments.analysis.measurement import summary_of
+from infra.kubernetes.services import ClusterServices
+from penstock.rundir import RunDirectory
+from tests.infra.commanding import command
+
+pytestmark = pytest.mark.cluster
+
+OVERLAYS = Path(__file__).parents[1]
+
+
+def roll_out(brokers: ClusterServices, overlay: str) -> None:
+    """The pod, ready."""
+    brokers.kubectl.run("apply", f"--kustomize={OVERLAYS / overlay}")
+    brokers.kubectl.run("rollout", "status", "deployment/driver", "--timeout=100s", timeout_s=110)
+
+
+@pytest.fixture(scope="module")
+def driver(brokers: ClusterServices) -> None:
+    """Spark in local mode, as on kind."""
+    roll_out(brokers, "driver")
+
+
+@pytest.fixture
+def executors(driver: None, brokers: ClusterServices) -> None:
+    """Spark's executors as pods, as on GKE."""
+    roll_out(brokers, "executors")
+
+
+def played(tmp_path: Path, *arguments: str) -> tuple[RunDirectory, str]:
+    """The directory that came back, and what was shown."""
+    runs = tmp_path / "runs"
+    done = command(
+        tmp_path / "state", *arguments, "--world", "kubernetes", PENSTOCK_RUNS=str(runs), PENSTOCK_KAFKA_PORT="0"
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = (path for path in runs.iterdir() if not path.name.endswith("-compare"))
+    return RunDirectory.open(path), done.stdout
+
+
+def test_a_consumer_group_with_a_fault_and_spark(driver: None, tmp_path: Path) -> None:
+    directory, shown = played(
+        *(tmp_path, "run", "binpack-workload-1", "--scaler", "binpack-tail", "--from", "430", "--seconds", "30"),
+        *("--fault", "kill-worker@10"),
+    )
+    summary = summary_of(directory)
+    assert summary.conservation.exact and summary.conservation.lost == 0, summary.conservation
+    assert directory.per_second_file.is_file(), "Spark's figures"
+    assert directory.faults_file.read_text().count("\n") == 1
+    assert directory.report_file.is_file()
+    assert "running for 30 s" in shown and f"copied from the driver's pod: {directory.path}" in shown
+    assert not (tmp_path / "state").exists(), "nothing was started here"
+
+
+def test_a_pipeline_of_functions(driver: None, tmp_path: Path) -> None:
+    directory, _ = played(
+        *(tmp_path, "run", "amesos-document", "--scaler", "amesos", "--seconds", "20", "--no-spark"),
+        *("--set", "workload.scale=0.267"),
+    )
+    summary = summary_of(directory)
+    assert summary.conservation.exact and summary.conservation.lost == 0, summary.conservation
+    assert summary.completed_events > 50
+
+
+def test_sparks_executors_are_pods_and_gone_at_the_end(
+    executors: None, brokers: ClusterServices, tmp_path: Path
+) -> None:
+    directory, _ = played(
+        *(tmp_path, "run", "binpack-workload-1", "--scaler", "linear", "--from", "430", "--seconds", "20")
+    )
+    summary = summary_of(directory)
+    assert summary.conservation.exact
+    rows = pq.read_table(directory.per_second_file).to_pylist()
+    assert sum(row["count"] for row in rows) == summary.completed_events
+    started = brokers.kubectl.get("events", "--field-selector=reason=Started")["items"]
+    assert [each for each in started if "-exec-" in each["involvedObject"]["name"]], "an executor's pod has run"
+    assert not brokers.kubectl.pods("--selector=app.kubernetes.io/name=executor")
