@@ -27,13 +27,6 @@ def ask(board: PodBoard, pod: str) -> AppIntroduction:
         time.sleep(POLL_S)
 
 
-def lay_out(introduction: AppIntroduction, folder: Path) -> Path:
-    """The run directory that the app is given."""
-    for name, content in introduction.files.items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
 def main() -> int:
     """The app's exit code; 2 with one line where the pod itself lacks something."""
     parser = argparse.ArgumentParser(prog="python -m consumers.app_pod", description=__doc__)
@@ -47,7 +40,9 @@ def main() -> int:
         return error.exit_code
     introduction = ask(board, pod)
     board.close()
-    folder = lay_out(introduction, Path(tempfile.mkdtemp(prefix="run-")))
+    folder = Path(tempfile.mkdtemp(prefix="run-"))
+    for name, content in introduction.files.items():
+        (folder / name).write_bytes(content)
     return app.main(("--run", str(folder), *introduction.arguments))
 
 

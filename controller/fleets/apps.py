@@ -41,14 +41,14 @@ def programs_of(directory: RunDirectory, spec: RunSpec, endpoints: Endpoints) ->
     from controller.actuators.pod_programs import PodPrograms
     from penstock.kubernetes.deployment import Deployment
 
-    files = {file.name: file.read_bytes() for file in (directory.spec_file, directory.schedule_file) if file.is_file()}
-    if not isinstance(spec.system, NetworkSystem):
-        files.pop(directory.schedule_file.name, None)  # only service times of a network need it
+    wanted = [directory.spec_file]
+    if isinstance(spec.system, NetworkSystem):
+        wanted.append(directory.schedule_file)  # service times are drawn in its order
     return PodPrograms(
         spec.run,
         Deployment(Cluster().namespace, APPS),
         PodBoard(endpoints.require("redis")),
-        files,
+        {file.name: file.read_bytes() for file in wanted},
         local=supervisor,
         here=(FORWARDER,),
     )

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import tarfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -93,7 +93,7 @@ class DriverPod:
     # --- one command -------------------------------------------------------------------------------------------------
 
     def _ready_pod(self) -> str:
-        pods = self._kubectl.pods(f"--selector=app.kubernetes.io/name={DRIVER}")
+        pods = self._kubectl.pods_of(DRIVER)
         ready = [pod.name for pod in pods if pod.ready and not pod.ending]
         if not ready:
             reasons = "; ".join(pod.trouble for pod in pods if pod.trouble) or "see `kubectl get pods`"
@@ -101,8 +101,8 @@ class DriverPod:
         return ready[0]
 
     def _start(self, arguments: Sequence[str]) -> None:
-        environment = {"COLUMNS": str(shutil.get_terminal_size().columns)}
-        command = ("env", "--default-signal=INT", *_assignments(environment), "penstock", *arguments)
+        columns = f"COLUMNS={shutil.get_terminal_size().columns}"
+        command = ("env", "--default-signal=INT", columns, "penstock", *arguments)
         quoted = shlex.join(command).replace("'", "'\\''")  # it stands between quotes
         said = self._execute(START.format(session=self._session, runs=self._runs, command=quoted))
         self._pid = int(said)
@@ -169,7 +169,3 @@ class DriverPod:
 
     def _execute(self, script: str) -> bytes:
         return self._kubectl.execute(self._pod, DRIVER, script)
-
-
-def _assignments(environment: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in environment.items()]

@@ -3,7 +3,8 @@
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -12,6 +13,8 @@ import msgspec
 from penstock.errors import PenstockError
 from penstock.kubernetes.pods import Pod
 
+NAME: Final = "app.kubernetes.io/name"
+"""Label of every pod."""
 TIMEOUT_S: Final = 60.0
 LAST_LINES: Final = 3
 
@@ -63,10 +66,24 @@ class Kubectl:
         """The namespace's, or those that ``arguments`` choose."""
         return [msgspec.convert(each, Pod) for each in self.get("pods", *arguments)["items"]]
 
-    def kill(self, pod: Pod) -> str:
-        """Delete it without notice; says which replica it was."""
+    def pods_of(self, name: str) -> list[Pod]:
+        """Those of the Deployment, or whatever else makes them, of that name."""
+        return self.pods(f"--selector={NAME}={name}")
+
+    def kill_first(self, pods: Sequence[Pod]) -> str:
+        """Delete the first of these replicas without notice; says which it was."""
+        if not pods:
+            return "no worker was running"
+        pod = min(pods, key=lambda pod: pod.replica)
         self.run("delete", "pod", pod.name, "--grace-period=0", "--force", "--wait=false")
         return f"{pod.replica} (pod {pod.name})"
+
+    def save_logs(self, pods: Iterable[Pod], folder: Path) -> None:
+        """What these have said so far, a file for each."""
+        for pod in pods:
+            with suppress(PenstockError):  # it has just gone: whoever looks after them goes on
+                log = self.run("logs", pod.name, "--all-containers=true", "--prefix=false")
+                (folder / f"{pod.replica or pod.name}.log").write_bytes(log)
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
         """Make objects, or make them so."""

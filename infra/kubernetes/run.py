@@ -3,12 +3,11 @@ queues and of pub/sub networks on RabbitMQ.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import ClassVar, Final
 
 from controller.fleets.apps import APPS
 from infra.kubernetes.functions import LABEL
-from infra.kubernetes.run_pods import RunPods, empty, pods_of
+from infra.kubernetes.run_pods import RunPods, empty
 from infra.kubernetes.services import ClusterServices
 from infra.local.runs.function import FunctionRun
 from infra.local.runs.network import NetworkRun
@@ -101,9 +100,7 @@ class PodFunctionRun(FunctionRun):
     def _kill_worker(self, _: float) -> str:
         """Delete a replica's pod without notice."""
         ready = [pod for pod in self._kubectl.pods(f"--selector={LABEL}") if pod.ready and pod.alive]
-        if not ready:
-            return "no worker was running"
-        return self._kubectl.kill(min(ready, key=lambda pod: pod.replica))
+        return self._kubectl.kill_first(ready)
 
 
 class AppPods(RabbitRun):
@@ -128,10 +125,7 @@ class AppPods(RabbitRun):
 
     def collect(self) -> None:
         """Also what the pods that are left have said."""
-        for pod in pods_of(self._kubectl, APPS):
-            with suppress(PenstockError):
-                log = self._kubectl.run("logs", pod.name)
-                (self.directory.logs_folder / f"{pod.replica or pod.name}.log").write_bytes(log)
+        self._kubectl.save_logs(self._kubectl.pods_of(APPS), self.directory.logs_folder)
         super().collect()
 
     def close(self) -> None:
@@ -152,10 +146,8 @@ class AppPods(RabbitRun):
 
     def _kill_worker(self, _: float) -> str:
         """Delete an app's pod without notice."""
-        serving = [pod for pod in pods_of(self._kubectl, APPS) if pod.ready and pod.alive and pod.replica]
-        if not serving:
-            return "no worker was running"
-        return self._kubectl.kill(min(serving, key=lambda pod: pod.replica))
+        pods = self._kubectl.pods_of(APPS)
+        return self._kubectl.kill_first([pod for pod in pods if pod.ready and pod.alive and pod.replica])
 
     def _empty(self) -> None:
         if self._begun:
@@ -168,7 +160,9 @@ class PodQueueRun(AppPods, QueueRun):
 
 
 class PodNetworkRun(AppPods, NetworkRun):
-    """A pub/sub network."""
+    """A pub/sub network, which has no forwarder."""
+
+    faults_known: ClassVar[tuple[FaultKind, ...]] = ("kill-worker", "kill-controller", "blind-monitor")
 
 
 def pod_run(services: ClusterServices, spec: RunSpec, directory: RunDirectory) -> LocalRun:

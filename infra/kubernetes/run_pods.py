@@ -9,7 +9,6 @@ from typing import Any, Final
 from infra.kubernetes.kubectl import Kubectl, unpack
 from infra.kubernetes.services import PART_OF, ClusterServices, hopeless
 from penstock.errors import PenstockError
-from penstock.kubernetes.pods import Pod
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 
@@ -55,7 +54,7 @@ class RunPods:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         ready = f"{self._folder}/{self._directory.controller_ready_file.name}"
         while True:
-            if any(pod.life is not None for pod in self.pods(CONTROLLER)):
+            if any(pod.life is not None for pod in self._kubectl.pods_of(CONTROLLER)):
                 try:
                     self._execute(f"for i in $(seq 50); do [ -e '{ready}' ] && exit 0; sleep 0.1; done; exit 1")
                 except PenstockError:
@@ -75,10 +74,8 @@ class RunPods:
         """Copy the controller's journal and what the pods that are left have said into the run's directory."""
         raw = self._insist(f"cd {self._folder} && tar -cf - $(ls {' '.join(JOURNAL)} 2>/dev/null)")
         unpack(io.BytesIO(raw), self._directory.path)
-        for pod in (*self.pods(CONTROLLER), *self.pods(self._fleet)):
-            with suppress(PenstockError):  # it has just gone: the controller goes on
-                log = self._kubectl.run("logs", pod.name, "--all-containers=true", "--prefix=false")
-                (self._directory.logs_folder / f"{pod.replica or pod.name}.log").write_bytes(log)
+        pods = (*self._kubectl.pods_of(CONTROLLER), *self._kubectl.pods_of(self._fleet))
+        self._kubectl.save_logs(pods, self._directory.logs_folder)
 
     def end(self) -> None:
         """No controller, then no consumers; returns when their pods are gone."""
@@ -90,10 +87,8 @@ class RunPods:
 
     def kill_worker(self) -> str:
         """Delete a consumer's pod without notice; its name."""
-        running = [pod for pod in self.pods(self._fleet) if pod.life is not None and not pod.ending]
-        if not running:
-            return "no worker was running"
-        return self._kubectl.kill(min(running, key=lambda pod: pod.replica))
+        pods = self._kubectl.pods_of(self._fleet)
+        return self._kubectl.kill_first([pod for pod in pods if pod.life is not None and not pod.ending])
 
     def kill_controller(self) -> str:
         """SIGKILL its process; the kubelet starts it again."""
@@ -102,11 +97,11 @@ class RunPods:
             " if tr '\\0' ' ' <$process/cmdline 2>/dev/null | grep -q '^python -m controller.main'; then"
             " kill -KILL ${process#/proc/}; fi; done"
         )
-        before = sum(pod.restarts for pod in self.pods(CONTROLLER))
+        before = sum(pod.restarts for pod in self._kubectl.pods_of(CONTROLLER))
         with suppress(PenstockError):  # the container takes the script with it
             self._execute(script)
         deadline_s = time.monotonic() + KILL_TIMEOUT_S
-        while sum(pod.restarts for pod in self.pods(CONTROLLER)) <= before:
+        while sum(pod.restarts for pod in self._kubectl.pods_of(CONTROLLER)) <= before:
             if time.monotonic() > deadline_s:
                 raise PenstockError(f"the controller's process was not killed within {KILL_TIMEOUT_S:g} s")
             time.sleep(POLL_S)
@@ -118,10 +113,6 @@ class RunPods:
         self._execute(f"touch {file}" if blind else f"rm -f {file}")
 
     # --- what there is -----------------------------------------------------------------------------------------------
-
-    def pods(self, deployment: str) -> list[Pod]:
-        """The pods of a Deployment."""
-        return pods_of(self._kubectl, deployment)
 
     def _execute(self, script: str, given: bytes | None = None) -> bytes:
         return self._kubectl.execute(f"deployment/{CONTROLLER}", CONTROLLER, script, given)
@@ -160,16 +151,11 @@ class RunPods:
             )
 
 
-def pods_of(kubectl: Kubectl, deployment: str) -> list[Pod]:
-    """The pods of a Deployment."""
-    return kubectl.pods(f"--selector=app.kubernetes.io/name={deployment}")
-
-
 def empty(kubectl: Kubectl, deployment: str) -> None:
     """Have a Deployment without pods; returns when the last is gone. PenstockError if some stay."""
     kubectl.run("scale", f"deployment/{deployment}", "--replicas=0")
     deadline_s = time.monotonic() + GONE_TIMEOUT_S
-    while left := [pod.name for pod in pods_of(kubectl, deployment)]:
+    while left := [pod.name for pod in kubectl.pods_of(deployment)]:
         if time.monotonic() > deadline_s:
             raise PenstockError(f"pods {', '.join(left)} have not ended within {GONE_TIMEOUT_S:g} s")
         time.sleep(POLL_S)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from pydantic import SecretStr
 
-from infra.kubernetes.kubectl import Kubectl
+from infra.kubernetes.kubectl import NAME, Kubectl
 from infra.local.services import LocalServices
 from penstock.errors import PenstockError
 from penstock.kubernetes.pods import Pod
@@ -29,7 +29,6 @@ BASE: Final = Path(__file__).parent / "base"
 OVERLAYS: Final = Path(__file__).parent / "overlays"
 SHARED: Final = frozenset(("kafka", "rabbitmq", "redis", "prometheus", "gateway"))
 """By the name of their pods, whatever makes those."""
-NAME: Final = "app.kubernetes.io/name"
 CREDENTIALS: Final = "secret/penstock"
 PART_OF: Final = {"app.kubernetes.io/part-of": "penstock"}
 READY_TIMEOUT_S: Final = 180.0

@@ -59,6 +59,13 @@ class Scene:
         self.step(1)
         assert list(self.actuator.replicas().values()) == ["joined"] * replicas
 
+    def all_named(self, replicas: int) -> None:
+        """Have so many pods that know who they are and whose containers are still to come."""
+        self.scale(replicas)
+        self.step(1, settle=False)
+        self.deployment.settle(running=False)
+        self.step(2, settle=False)
+
     def life(self, replica: str) -> list[str]:
         return [event.phase for event in self.happened if event.replica == replica]
 
@@ -133,10 +140,7 @@ def test_a_killed_pod_is_told_of_and_its_successor_takes_over_the_replica() -> N
 
 def test_a_pod_that_is_killed_before_the_kubelet_has_told_that_it_runs_is_told_of_too() -> None:
     scene = Scene()
-    scene.scale(1)
-    scene.step(1, settle=False)
-    scene.deployment.settle(running=False)
-    scene.step(2, settle=False)
+    scene.all_named(1)
     assert scene.plans.answer("pay-0001") == "pay-1"
     scene.says("pay-1", "joined")
     scene.step(1, settle=False)
@@ -240,10 +244,7 @@ def test_an_actuator_without_memory_adopts_the_pods_by_the_names_that_are_on_the
 
 def test_a_pod_that_was_named_and_is_still_starting_is_adopted_too() -> None:
     first = Scene()
-    first.scale(2)
-    first.step(1, settle=False)
-    first.deployment.settle(running=False)
-    first.step(1, settle=False)
+    first.all_named(2)
     assert set(first.deployment.names()) == {"pay-1", "pay-2"}
     second = Scene(first.deployment)
     second.step(1)
