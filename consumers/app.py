@@ -51,7 +51,7 @@ FLUSH_S = 2.0
 
 class Hand(msgspec.Struct, kw_only=True, eq=False):
     """One event in a container's hand, times on the monotonic clock in ns. ``stop``: where it is on its route.
-    ``outstanding``: what has to be out before it is acknowledged. ``void``: its connection is gone, and it is left to
+    ``outstanding``: what has to be out before it is acknowledged, 0 until it is finished. ``void``: its connection is gone, and it is left to
     come again.
     """
 
@@ -350,12 +350,14 @@ class App:
                 return
 
     def _report(self) -> AppReport:
-        containers = list(self._containers)
+        # Completed is read first: an event that is finished meanwhile is then in neither number, and never in both.
+        completed = self._completed
+        hands = [(container.tag, container.hand) for container in list(self._containers)]
         return AppReport(
             replica=self.replica,
-            containers=sum(bool(container.tag) or container.hand is not None for container in containers),
-            busy=sum(container.hand is not None for container in containers),
-            completed=self._completed,
+            containers=sum(bool(tag) or hand is not None for tag, hand in hands),
+            busy=sum(hand is not None and not hand.outstanding for _, hand in hands),
+            completed=completed,
             busy_s=self._busy_s,
             busy_s2=self._busy_s2,
             at_ns=time.time_ns(),

@@ -34,7 +34,8 @@ class JobFlow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AppReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An app at ``at_ns`` (wall clock, ns). ``containers`` work or wait for work, ``busy`` of them on an event.
+    """An app at ``at_ns`` (wall clock, ns). ``containers`` work or wait for work, ``busy`` of them on an event
+    that is not ``completed``.
 
     Cumulative since the process ``started_ns`` (a restarted app counts from 0 again): ``completed`` services, failed
     payments included, ``busy_s`` and ``busy_s2``, the sums of their service times and of their squares. ``first_ns``:

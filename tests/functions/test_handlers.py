@@ -4,9 +4,12 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,9 +23,11 @@ from functions.loading import HANDLERS, ROOM, handler_folder, load_handler, use_
 from penstock.errors import PenstockError
 from penstock.graph import topological
 from penstock.settings import Endpoints
-from penstock.systems import FunctionSystem
+from penstock.systems import FunctionSpec
+from producers.workloads.azure import Pipeline
 
 use_template()
+import arrays  # noqa: E402
 import index  # noqa: E402 - found from here on
 import parcels  # noqa: E402
 from floor import Floor  # noqa: E402
@@ -53,19 +58,52 @@ def call(name: str, body: bytes | Mapping[str, Any], floor_s: float = 0.0) -> An
     return app.test_client().post("/", data=body if isinstance(body, bytes) else json.dumps(body))
 
 
-def run_pipeline(system: FunctionSystem, payload: bytes) -> dict[str, bytes]:
-    """All functions of a pipeline, one after the other, each given what the pipeline manager would give it."""
+def run_pipeline(
+    pipeline: Pipeline, payload: bytes, status: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, bytes]:
+    """All functions of a pipeline, one after the other. ``status``: what they answer with, where it is not 200."""
     results: dict[str, bytes] = {}
-    for function in topological(system.functions):
-        given = payload
-        if len(function.after) == 1:
-            given = results[function.after[0]]
-        elif function.after:
-            given = json.dumps({name: json.loads(results[name]) for name in function.after}).encode()
-        answer = call(function.name, given)
-        assert answer.status_code == 200, answer.text
+    for function in topological(PIPELINES[pipeline].functions):
+        answer = call(function.name, given_to(function, payload, results))
+        assert answer.status_code == status.get(function.name, 200), answer.text
         results[function.name] = answer.data
     return results
+
+
+def given_to(function: FunctionSpec, payload: bytes, results: Mapping[str, bytes]) -> bytes:
+    """What the pipeline manager would give it."""
+    if not function.after:
+        return payload
+    if len(function.after) == 1:
+        return results[function.after[0]]
+    return json.dumps({name: json.loads(results[name]) for name in function.after}).encode()
+
+
+FIRST_REQUEST = """
+import sys
+from functions.loading import handler_folder, load_handler
+from functions.replica import index
+from floor import Floor
+
+handle = load_handler(handler_folder(sys.argv[1]))
+client = index.make_app(handle, Floor({})).test_client()
+client.get("/_/ready")
+before = set(sys.modules)
+answer = client.post("/", data=sys.stdin.buffer.read())
+assert answer.status_code == int(sys.argv[2]), answer.text
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES)
+def test_a_replica_imports_nothing_with_its_first_request(pipeline: Pipeline) -> None:
+    """What it would import, each replica would import anew, where its warm parent does it once."""
+    status = {"store": 503}  # there is no Redis here
+    results = run_pipeline(pipeline, json.dumps(PAYMENT).encode(), status)
+    for function in PIPELINES[pipeline].functions:
+        command = [sys.executable, "-c", FIRST_REQUEST, function.name, str(status.get(function.name, 200))]
+        ended = subprocess.run(command, input=given_to(function, b"{}", results), capture_output=True, check=False)
+        assert (ended.returncode, ended.stdout.split()) == (0, []), ended.stderr.decode()
 
 
 # --- document -----------------------------------------------------------------------------------------------------
@@ -94,7 +132,7 @@ def test_the_document_pipeline_keeps_its_document_in_redis_for_a_while(
     services: Endpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("redis_url", services.require("redis"))
-    results = run_pipeline(PIPELINES["document"], b"a contract")
+    results = run_pipeline("document", b"a contract")
     stored = json.loads(results["store"])
     with redis.Redis.from_url(services.require("redis")) as client:
         assert bytes(client.get(stored["document"])) == parcels.unpack(json.loads(results["pdf"])["pdf"])
@@ -106,7 +144,7 @@ def test_the_document_pipeline_keeps_its_document_in_redis_for_a_while(
 
 @pytest.mark.parametrize("payload", [b"", b"\x00\xff", json.dumps(PAYMENT).encode(), bytes(200_000)])
 def test_what_the_aes_pipeline_encrypts_it_decrypts_and_verifies(payload: bytes) -> None:
-    results = run_pipeline(PIPELINES["synthetic"], payload)
+    results = run_pipeline("synthetic", payload)
     assert json.loads(results["verify"]) == {"verified": True, "bytes": 64 * 1024}
     ciphertext = parcels.unpack(json.loads(results["encrypt"])["ciphertext"])
     assert (payload * 32 or bytes(32))[:32] not in ciphertext
@@ -127,19 +165,19 @@ def test_a_ciphertext_that_was_changed_is_told() -> None:
 def test_the_matrix_pipeline_multiplies_as_numpy_does(shape: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(1)
     a, b = rng.standard_normal(shape[:2]), rng.standard_normal(shape[1:])
-    results = run_pipeline(PIPELINES["matrix"], json.dumps({"a": a.tolist(), "b": b.tolist()}).encode())
+    results = run_pipeline("matrix", json.dumps({"a": a.tolist(), "b": b.tolist()}).encode())
     merged = json.loads(results["merge"])
     assert (merged["rows"], merged["columns"]) == (shape[0], shape[2])
-    np.testing.assert_allclose(parcels.unpack_array(merged["product"]), a @ b, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(arrays.unpack_array(merged["product"]), a @ b, rtol=1e-12, atol=1e-12)
 
 
 def test_a_request_without_matrices_is_given_two_that_are_its_own() -> None:
-    results = run_pipeline(PIPELINES["matrix"], json.dumps(PAYMENT).encode())
+    results = run_pipeline("matrix", json.dumps(PAYMENT).encode())
     split = json.loads(results["split"])
-    pairs = [[parcels.unpack_array(pair[name]) for name in ("a", "b")] for pair in (*split["left"], *split["right"])]
+    pairs = [[arrays.unpack_array(pair[name]) for name in ("a", "b")] for pair in (*split["left"], *split["right"])]
     a, b = np.hstack([pair[0] for pair in pairs]), np.vstack([pair[1] for pair in pairs])
     assert a.shape == b.shape == (64, 64)
-    np.testing.assert_allclose(parcels.unpack_array(json.loads(results["merge"])["product"]), a @ b, rtol=1e-9)
+    np.testing.assert_allclose(arrays.unpack_array(json.loads(results["merge"])["product"]), a @ b, rtol=1e-9)
     assert results["split"] == call("split", json.dumps(PAYMENT).encode()).data
     assert results["split"] != call("split", b"{}").data
 
@@ -149,7 +187,7 @@ def test_large_intermediate_results_lie_in_redis_and_expire(
     services: Endpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("redis_url", services.require("redis"))
-    results = run_pipeline(PIPELINES["matrix"], b"{}")
+    results = run_pipeline("matrix", b"{}")
     assert max(len(result) for result in results.values()) < 4096
     reduced = json.loads(results["left-reduce"])["left"]
     with redis.Redis.from_url(services.require("redis")) as client:

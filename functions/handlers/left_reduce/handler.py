@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from parcels import FunctionError, field, pack_array, read_json, unpack_array
+from arrays import pack_array, unpack_array
+from parcels import FunctionError, field, read_json
 
 SIDE = "left"
 

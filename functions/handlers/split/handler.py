@@ -9,7 +9,9 @@ import json
 from typing import Any
 
 import numpy as np
-from parcels import FunctionError, pack_array, setting
+from arrays import pack_array
+from numpy.random import default_rng  # numpy imports its generators at first use
+from parcels import FunctionError, setting
 
 MATRIX_SIZE = 64
 
@@ -33,7 +35,7 @@ def matrices(body: bytes) -> tuple[Any, Any]:
         raise FunctionError(400, f"the body is not JSON: {error}") from None
     if not (isinstance(request, dict) and {"a", "b"} <= request.keys()):
         size = setting("matrix_size", MATRIX_SIZE)
-        rng = np.random.default_rng(int.from_bytes(hashlib.sha256(body).digest()))
+        rng = default_rng(int.from_bytes(hashlib.sha256(body).digest()))
         return rng.standard_normal((size, size)), rng.standard_normal((size, size))
     try:
         a, b = (np.array(request[name], dtype=np.float64) for name in ("a", "b"))

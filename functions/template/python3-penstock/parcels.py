@@ -7,12 +7,13 @@ inline), ``result_ttl_s``.
 
 import base64
 import hashlib
-import io
 import json
 import os
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import redis
 
 INLINE_BYTES = 4096
 """What is not larger travels in the body itself: base64 of it is cheaper than a round trip to Redis."""
@@ -72,29 +73,8 @@ def unpack(parcel: Any) -> bytes:
     raise FunctionError(400, "expected a parcel: {'inline': base64} or {'redis': key}")
 
 
-def pack_array(array: Any) -> Parcel:
-    """A parcel of a numpy array with its type and shape."""
-    import numpy as np
-
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return pack(buffer.getvalue())
-
-
-def unpack_array(parcel: Any) -> Any:
-    """The numpy array of a parcel. Raises FunctionError as ``unpack``, 400 also if it is no array."""
-    import numpy as np
-
-    try:
-        return np.load(io.BytesIO(unpack(parcel)), allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise FunctionError(400, f"a parcel that is no array: {error}") from None
-
-
 def keep(key: str, content: bytes) -> None:
     """Put ``content`` into Redis for ``result_ttl_s`` seconds. Raises FunctionError 503 if that cannot be done."""
-    import redis
-
     try:
         _redis().set(key, content, ex=setting("result_ttl_s", TTL_S))
     except redis.RedisError as error:
@@ -119,8 +99,6 @@ def _variable(name: str) -> str:
 
 
 def _fetch(key: str) -> bytes:
-    import redis
-
     try:
         content = _redis().get(key)
     except redis.RedisError as error:
@@ -142,8 +120,6 @@ def _secret() -> str:
 @cache
 def _redis() -> Any:
     """One client a process, made at its first use: never before a replica was forked."""
-    import redis
-
     if not redis_url():
         raise FunctionError(503, "there is no Redis: set redis_url")
     return redis.Redis.from_url(redis_url(), socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
