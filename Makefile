@@ -40,9 +40,8 @@ up: setup ## start the services and leave them running; TARGET=cluster: in the c
 down: .venv/.synced ## stop everything that `make up` or a run has started; TARGET=cluster: delete it
 	@$(BIN)/penstock down --target "$(TARGET)"
 
-load: setup only-local ## Locust's page on http://localhost:8089: choose workload, rate, SLO and scaler; start and stop the load
-	@$(BIN)/penstock status >/dev/null 2>&1 || $(BIN)/penstock up
-	@eval "$$($(BIN)/penstock env)"; $(BIN)/locust -f producers/locustfile.py --web-host 127.0.0.1
+load: setup ## Locust's page on http://localhost:8089: choose workload, rate, SLO and scaler; start and stop the load; TARGET=cluster: senders are pods
+	@$(BIN)/penstock load --target "$(TARGET)"
 
 report: .venv/.synced ## make the report of the newest run, or of RUN=runs/...
 	@test -n "$(RUN)" || { echo "report: there is no run in runs/ yet: \`make demo\` makes one" >&2; exit 2; }
@@ -68,10 +67,6 @@ format: .venv/.synced ## let ruff put the code in order
 clean: ## stop everything, remove .venv, .penstock and caches (runs/ stays)
 	@[ ! -x $(BIN)/penstock ] || $(BIN)/penstock down
 	rm -rf .venv .penstock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse
-
-.PHONY: only-local
-only-local:
-	@[ "$(TARGET)" = local ] || { echo "TARGET=$(TARGET): not there yet; choose local" >&2; exit 2; }
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' || \

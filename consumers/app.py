@@ -51,8 +51,8 @@ FLUSH_S = 2.0
 
 class Hand(msgspec.Struct, kw_only=True, eq=False):
     """One event in a container's hand, times on the monotonic clock in ns. ``stop``: where it is on its route.
-    ``outstanding``: what has to be out before it is acknowledged, 0 until it is finished. ``void``: its connection is gone, and it is left to
-    come again.
+    ``outstanding``: what has to be out before it is acknowledged, 0 until it is finished. ``void``: its connection is
+    gone, and it is left to come again.
     """
 
     container: "Container"

@@ -103,6 +103,10 @@ def _print(measured: "PipelineCalibration", system: "FunctionSystem") -> None:
     targets = {each.name: rho * each.service_rate_per_s for each in measured.functions}
     settings = (f"--set rps.target_by_fleet_per_s.{name}={target_per_s:.4g}" for name, target_per_s in targets.items())
     console.print(f"\nFor scalers: {' '.join(settings)}")
+    console.print(
+        "For the sim world, what a call keeps a replica beyond the service time: "
+        f"--set system.call_s={measured.call_s:.2g}"
+    )
 
 
 def _told(times: "Times") -> str:

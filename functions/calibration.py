@@ -69,6 +69,11 @@ class FunctionCalibration(msgspec.Struct, frozen=True, kw_only=True):
     service: Times
     service_rate_per_s: float
 
+    @property
+    def call_s(self) -> float:
+        """How long a call keeps the replica beyond the service time: HTTP, and the way to the next request."""
+        return max(0.0, 1 / self.service_rate_per_s - self.service.mean_s)
+
 
 class PipelineCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """``total_estimate_s``: mean service times along the longest way. ``whole``: requests one at a time through all
@@ -80,6 +85,11 @@ class PipelineCalibration(msgspec.Struct, frozen=True, kw_only=True):
     functions: tuple[FunctionCalibration, ...]
     total_estimate_s: float
     whole: Times
+
+    @property
+    def call_s(self) -> float:
+        """Of the functions on average: what ``FunctionSystem.call_s`` is about."""
+        return float(np.mean([function.call_s for function in self.functions]))
 
 
 def calibrate_pipeline(

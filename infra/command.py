@@ -1,4 +1,4 @@
-"""``penstock up``, ``down``, ``status`` and ``env``: the services of the local world."""
+"""``penstock up``, ``down``, ``status`` and ``env``: the services of the local world, or of a cluster; and ``load``."""
 
 import shlex
 from typing import TYPE_CHECKING, Annotated
@@ -30,6 +30,9 @@ def register(app: typer.Typer) -> None:
     app.command("down", epilog="Example: penstock down")(down)
     app.command("status", epilog="Example: penstock status")(status)
     app.command("env", epilog='Example: eval "$(penstock env)"')(env)
+    app.command("load", epilog="Example: penstock load -- --headless --workload constant:rate_per_s=20,duration_s=60")(
+        load
+    )
 
 
 Target = Annotated[
@@ -97,6 +100,27 @@ def env() -> None:
     """Print the addresses and secrets of what is up, as export lines for a shell."""
     for name, value in _services(Console(stderr=True)).exports().items():
         typer.echo(f"export {name}={shlex.quote(value)}")
+
+
+def load(
+    locust: Annotated[list[str] | None, typer.Argument(help="Options of Locust's own, after `--`.")] = None,
+    target: Target = "local",
+    senders: Annotated[int, typer.Option(help="On a cluster: pods that send.", min=1)] = 2,
+    port: Annotated[int, typer.Option(help="Of the page, on this machine's loopback.", min=1, max=65535)] = 8089,
+) -> None:
+    """Locust's page: choose workload, rate, SLO and scaler; start and stop the load. What is not up is brought up."""
+    from infra.load import play_here, play_on_cluster
+
+    console = Console(stderr=True, highlight=False)
+    if target == "local":
+        play_here(_services(console), port, locust or ())
+        return
+
+    def tell(line: str) -> None:
+        console.print(line, markup=False)
+
+    if code := play_on_cluster(_cluster(target, console), target, port, senders, locust or (), tell):
+        raise typer.Exit(code)
 
 
 def _cluster(target: str, console: Console) -> "ClusterServices":

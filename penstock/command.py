@@ -59,7 +59,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        code = build()(standalone_mode=False)
+        code = build()(prog_name="penstock", standalone_mode=False)
         sys.exit(code if isinstance(code, int) else 0)
     except PenstockError as error:
         _tell(str(error))

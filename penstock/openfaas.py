@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from penstock import __version__
 from penstock.systems import FunctionSpec, FunctionSystem
 
 MIN_REPLICAS = "com.openfaas.scale.min"
@@ -78,7 +79,7 @@ def deployment(
     waiting = WAITING_AT_MOST if system.when_busy == "queue" else 0
     return FunctionDeployment(
         service=function.name,
-        image=f"penstock/{function.name}:latest",
+        image=f"penstock/{function.name}:{__version__}",
         env_vars={
             "floor_s": repr(function.service_time_s),
             "service_law": function.service_law,

@@ -82,7 +82,8 @@ class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True):
 class FunctionSystem(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
     """A pipeline of functions with branches and merges. One request a replica at a time. ``when_busy``: the gateway
     queues, or answers 429 and the pipeline manager keeps the request. ``max_replicas_total`` caps all functions
-    together.
+    together. ``call_s``: how long a call keeps a replica beyond the service time, on its way there and back; for
+    simulated worlds only, live it is what it is (``penstock calibrate functions`` measures it).
     """
 
     functions: tuple[FunctionSpec, ...]
@@ -90,6 +91,7 @@ class FunctionSystem(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
     cold_start_s: float = 1.0
     when_busy: Literal["queue", "reject"] = "queue"
     max_replicas_total: int | None = None
+    call_s: NotNegative = 0.0
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ An event is acknowledged once the broker's delivery report says so; whatever is 
 """
 
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 from penstock.measures import percentiles_s
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
+from producers.share import WHOLE, Share
 
 Ints = npt.NDArray[np.int64]
 
@@ -38,15 +40,41 @@ class SenderFigures(msgspec.Struct, frozen=True, kw_only=True):
     send_delay_max_s: float | None
 
 
+def together(parts: Sequence[SenderFigures]) -> SenderFigures:
+    """Of several senders with a share each, one at least. Numbers add up; of each percentile it is the worst sender's,
+    which is no less than that of all their events.
+    """
+    scheduled, issued = sum(part.scheduled for part in parts), sum(part.issued for part in parts)
+
+    def worst(name: str) -> float | None:
+        return max((value for part in parts if (value := getattr(part, name)) is not None), default=None)
+
+    return SenderFigures(
+        run=parts[0].run,
+        scheduled=scheduled,
+        issued=issued,
+        acknowledged=sum(part.acknowledged for part in parts),
+        failed=sum(part.failed for part in parts),
+        never_sent=sum(part.never_sent for part in parts),
+        issued_share=issued / scheduled if scheduled else 1.0,
+        send_delay_p50_s=worst("send_delay_p50_s"),
+        send_delay_p99_s=worst("send_delay_p99_s"),
+        send_delay_max_s=worst("send_delay_max_s"),
+    )
+
+
 class DeliveryLog:
-    """One entry an event, by its id. The sender writes plain arrays, everything else is computed from them.
+    """One entry an event of the schedule, or of a share of one, in its order. The sender writes plain arrays,
+    everything else is computed from them.
 
     ``sent_ns`` and ``acked_ns`` are 0 and ``offset`` is -1 while unknown; ``intended_ns`` is shape (events,).
-    ``reached``: the sender is done with the events of lower ids.
+    ``reached``: the sender is done with so many of them.
     """
 
-    def __init__(self, spec: RunSpec, schedule: Schedule) -> None:
+    def __init__(self, spec: RunSpec, schedule: Schedule, share: Share = WHOLE) -> None:
+        schedule = share.part(schedule)
         self.run = spec.run
+        self._ids = share.ids(len(schedule))
         self.intended_ns: Ints = spec.start_ns + schedule.intended_offset_ns
         self.partition = schedule.partition
         self.sent_ns = array("q", bytes(8 * len(schedule)))
@@ -69,7 +97,7 @@ class DeliveryLog:
         return int(np.count_nonzero(np.frombuffer(self.acked_ns, dtype=np.int64)))
 
     def send_delay_s(self, first: int, end: int) -> npt.NDArray[np.float64]:
-        """Intended to handed over, seconds, of the issued events among the ids ``first`` … ``end`` - 1."""
+        """Intended to handed over, seconds, of the issued ones among the events ``first`` … ``end`` - 1."""
         sent_ns = np.frombuffer(self.sent_ns, dtype=np.int64)[first:end]
         issued = sent_ns > 0
         return np.asarray((sent_ns[issued] - self.intended_ns[first:end][issued]) / 1e9)
@@ -103,7 +131,7 @@ class DeliveryLog:
         )
         table = pa.table(
             {
-                "id": np.arange(len(self), dtype=np.int64),
+                "id": np.asarray(self._ids, dtype=np.int64),
                 "intended_ns": self.intended_ns,
                 "sent_ns": pa.array(sent_ns, mask=sent_ns == 0),
                 "acked_ns": pa.array(acked_ns, mask=acked_ns == 0),
@@ -118,7 +146,7 @@ class DeliveryLog:
 
     def _reasons(self, sent_ns: Ints, acked_ns: Ints, unsent: str) -> list[str | None]:
         reasons: list[str | None] = [None] * len(self)
-        for event_id in np.flatnonzero(acked_ns == 0).tolist():
-            otherwise = "no delivery report before the sender ended" if sent_ns[event_id] else unsent
-            reasons[event_id] = self.errors.get(event_id, otherwise)
+        for row in np.flatnonzero(acked_ns == 0).tolist():
+            otherwise = "no delivery report before the sender ended" if sent_ns[row] else unsent
+            reasons[row] = self.errors.get(row, otherwise)
         return reasons

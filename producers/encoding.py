@@ -1,6 +1,7 @@
 """Signed records, made ahead of their intended time: only the moment of sending is filled in when they are sent."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -12,6 +13,7 @@ from penstock.schedule import Schedule
 from penstock.signing import Signer
 from penstock.systems import NetworkSystem
 from producers.payments import payments
+from producers.share import WHOLE, Share
 
 _UNSENT = b'"sent_ns":0'
 _SENT = b'"sent_ns":'
@@ -29,15 +31,17 @@ class SignedRecord(NamedTuple):
         return self.head + b"%d" % sent_ns + self.tail
 
 
-def signed_records(spec: RunSpec, schedule: Schedule, signing_key: bytes) -> Iterator[SignedRecord]:
-    """The record of each event of a run whose ``start_ns`` is set, in the schedule's order, made when asked for. In a
-    pub/sub network the schedule's column ``partition`` says of which job type it is.
+def signed_records(
+    spec: RunSpec, schedule: Schedule, signing_key: bytes, share: Share = WHOLE
+) -> Iterator[SignedRecord]:
+    """The record of each event of a run whose ``start_ns`` is set, or of those of a share of them, in the schedule's
+    order, made when asked for. In a pub/sub network the schedule's column ``partition`` says of which job type it is.
     """
     deadline_after_ns = round(spec.slo_s * NANOS_PER_SECOND)
     signer = Signer(signing_key, spec.run)
     offsets_ns = schedule.intended_offset_ns.data
     jobs = [job.job for job in spec.system.jobs] if isinstance(spec.system, NetworkSystem) else []
-    for event_id, payment in enumerate(payments(schedule, spec.seed)):
+    for event_id, payment in islice(enumerate(payments(schedule, spec.seed)), share.number, None, share.of):
         intended_ns = spec.start_ns + offsets_ns[event_id]
         payload = encode(payment)
         event = Event(

@@ -1,4 +1,5 @@
-"""What a load session tells Locust: lines of JSON over a pipe, for neither Kafka's client nor Spark may meet gevent.
+"""What a load session and Locust tell each other: lines of JSON over pipes, for neither Kafka's client nor Spark may
+meet gevent.
 
 A line is written at once and short enough (``PIPE_BUF``) that several processes may share the pipe.
 """
@@ -51,9 +52,21 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
-    """Nothing can be sent, and why, in one line."""
+    """What went wrong, in one line: nothing can be sent, or a sender was lost."""
 
     message: str
+
+
+class Sent(msgspec.Struct, frozen=True, tag="sent"):
+    """Locust to the session: one of its senders has ended. ``figures`` are its own (``producers.delivery``), null if it
+    had nothing to send; its deliveries are in ``deliveries``, a file in the run's directory. ``trouble``: why there is
+    neither, though it was to send.
+    """
+
+    sender: int
+    figures: msgspec.Raw = msgspec.Raw(b"null")
+    deliveries: str = ""
+    trouble: str = ""
 
 
 Message: TypeAlias = Started | Batch | Ended | Trouble

@@ -4,6 +4,9 @@ It makes a run directory with its schedule and topics, has a controller bring up
 the schedule open loop (``producers.send``, a process of its own) and has the results read. What happens is told on
 standard output (``producers.locust_messages``). SIGTERM ends the sending; what was sent is still waited for. Needs the
 local services (`penstock up`) and their addresses in the environment (`eval "$(penstock env)"`).
+
+With ``--senders N`` it does not send itself: Locust has N workers do that, and hands over, a line each on standard
+input, what they say at their end.
 """
 
 import argparse
@@ -18,10 +21,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import IO, ClassVar, Final
 
 import msgspec
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 import redis
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -29,20 +35,23 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.registry import parse_scaler, parse_settings
 from penstock.rundir import RunDirectory
-from penstock.runspec import Arrivals, RunSpec
+from penstock.runspec import Arrivals, RunSpec, WorldName
 from penstock.schedule import Schedule
 from penstock.settings import Endpoints, Folders
 from penstock.supervision import Supervisor
 from penstock.topics import admin_client, create_topics, delete_topics
-from producers.delivery import SenderFigures
-from producers.locust_messages import Ended, Started, Trouble, tell
+from producers.delivery import DeliveryLog, SenderFigures, together
+from producers.locust_messages import Ended, Sent, Started, Trouble, tell
 from producers.schedule import make_schedule
+from producers.share import Share
 from producers.workloads.catalogue import parse_workload
 from producers.workloads.contract import Floats, Workload, positive, rates_per_s
 
 EXPERIMENT: Final = "load"
 LEAD_S: Final = 3.0
 """From the decision to start to offset 0: the sender loads its schedule meanwhile."""
+LEAD_TO_SENDERS_S: Final = 6.0
+"""The same where senders are elsewhere, which are given the schedule first."""
 READY_S: Final = 120.0
 DRAIN_STALL_S: Final = 20.0
 GRACE_S: Final = 60.0
@@ -89,47 +98,105 @@ class AtRate:
 
 
 class Session:
-    """From nothing to nothing: ``play`` leaves a run directory, and neither process nor topic."""
+    """From nothing to nothing: ``play`` leaves a run directory, and neither process nor topic. ``senders``: how many
+    others send; with 0 it sends itself. Its replicas are processes of the local supervisor.
+    """
 
-    def __init__(self, spec: RunSpec, directory: RunDirectory, schedule: Schedule, endpoints: Endpoints) -> None:
+    world: ClassVar[WorldName] = "local"
+    needs: ClassVar[tuple[str, ...]] = ("supervisor",)
+    """Of the endpoints, besides Kafka and Redis."""
+
+    def __init__(
+        self, spec: RunSpec, directory: RunDirectory, schedule: Schedule, endpoints: Endpoints, senders: int = 0
+    ) -> None:
         self.spec, self.directory, self.schedule, self.endpoints = spec, directory, schedule, endpoints
         self._kafka = endpoints.require("kafka")
         self._admin = admin_client(self._kafka)
+        self._senders = senders
         self._sender: subprocess.Popen[bytes] | None = None
-        self._stopped = False
+        self._sending = self._stopped = False
 
     def stop(self, *_: object) -> None:
         """Send nothing more. Takes what a signal handler is given."""
         if self._sender is not None:
             self._sender.terminate()
-        elif not self._stopped:
+        elif not self._stopped and not self._sending:
             self._stopped = True
             raise StoppedError
 
     def play(self) -> SenderFigures:
         """Bring the fleet up, send, wait for the last result; everything is ended again on the way out."""
         with ExitStack() as ending:
-            ending.callback(self._forget)
+            ending.callback(self.forget)
             create_topics(self._admin, {self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1})
             ending.callback(delete_topics, self._admin, [self.spec.events_topic, self.spec.results_topic])
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                plans = f"http://127.0.0.1:{probe.getsockname()[1]}"
-            controller = self._start(
-                "controller", "controller.main", "--stop-replicas", environment={"PENSTOCK_CONTROLLER": plans}
-            )
-            ending.callback(end, controller)
-            self._await_fleet(controller)
+            self.bring_up(ending)
             reader = self._start("results", "producers.locust_results", output=sys.stdout.fileno())
             ending.callback(end, reader)
-            start_s = math.ceil(time.time() + LEAD_S)
+            start_s = math.ceil(time.time() + (LEAD_TO_SENDERS_S if self._senders else LEAD_S))
             self.spec = msgspec.structs.replace(self.spec, start_ns=start_s * NANOS_PER_SECOND)
             self.directory.write(self.directory.spec_file, self.spec)
+            self.tell_start()
             per_second = tuple(self.schedule.arrivals_per_second().tolist())
+            self._sending = self._senders > 0
             tell(Started(str(self.directory.path), self.spec.start_ns, per_second))
-            figures = self._send(ending)
+            figures = self._sent_by_others() if self._senders else self._send(ending)
             self._drain()
             return figures
+
+    # --- the fleet ---------------------------------------------------------------------------------------------------
+
+    def bring_up(self, ending: ExitStack) -> None:
+        """The controller, which brings up the fleet; returns when that serves. ``ending`` is to end it again."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            plans = f"http://127.0.0.1:{probe.getsockname()[1]}"
+        controller = self._start(
+            "controller", "controller.main", "--stop-replicas", environment={"PENSTOCK_CONTROLLER": plans}
+        )
+        ending.callback(end, controller)
+        self._await_fleet(controller)
+
+    def tell_start(self) -> None:
+        """The run's directory says when it starts: so does it to a controller that looks there."""
+
+    def forget(self) -> None:
+        """The run's ledger, and the replicas that a controller left which was killed."""
+        self.forget_ledger()
+        supervisor = Supervisor(self.endpoints.require("supervisor"))
+        for name in supervisor.programs(f"{self.spec.run}:"):
+            supervisor.remove(name)
+
+    def forget_ledger(self) -> None:
+        """The bookings of this run."""
+        redis.Redis.from_url(self.endpoints.require("redis")).delete(self.spec.ledger_key)
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def _sent_by_others(self) -> SenderFigures:
+        """What Locust's workers have sent, once all of them have said so; their deliveries become the run's."""
+        figures, deliveries, troubles = [], [], []
+        for line in islice(sys.stdin.buffer, self._senders):
+            sent = msgspec.json.decode(line, type=Sent)
+            if sent.deliveries:
+                deliveries.append(pq.read_table(self.directory.path / sent.deliveries))
+                (self.directory.path / sent.deliveries).unlink()
+                figures.append(msgspec.json.decode(sent.figures, type=SenderFigures))
+            else:
+                share = Share(sent.sender, self._senders)
+                nothing = DeliveryLog(self.spec, self.schedule, share)
+                file = self.directory.path / f"delivery-{sent.sender}.parquet"
+                nothing.write(file, unsent=sent.trouble or "not sent: the sender was stopped before its time")
+                deliveries.append(pq.read_table(file))
+                file.unlink()
+                figures.append(nothing.figures())
+                troubles += [f"sender {sent.sender} of {self._senders}: {sent.trouble}"] if sent.trouble else []
+        if len(deliveries) < self._senders:
+            raise PenstockError(f"Locust has gone: {len(deliveries)} of {self._senders} senders had ended")
+        pq.write_table(pa.concat_tables(deliveries).sort_by("id"), self.directory.delivery_file, compression="zstd")
+        for trouble in troubles:
+            tell(Trouble(trouble))
+        return together(figures)
 
     def _send(self, ending: ExitStack) -> SenderFigures:
         """The sender's figures are the last line that it writes."""
@@ -197,13 +264,6 @@ class Session:
         said = [line for line in lines if line.strip()]
         return f"{said[-1]} ({log})" if said else f"see {log}"
 
-    def _forget(self) -> None:
-        """The run's ledger, and the replicas that a controller left which was killed."""
-        redis.Redis.from_url(self.endpoints.require("redis")).delete(self.spec.ledger_key)
-        supervisor = Supervisor(self.endpoints.require("supervisor"))
-        for name in supervisor.programs(f"{self.spec.run}:"):
-            supervisor.remove(name)
-
 
 def end(process: subprocess.Popen[bytes]) -> None:
     """SIGTERM, SIGKILL after a grace."""
@@ -216,9 +276,12 @@ def end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def prepare(arguments: argparse.Namespace, folders: Folders, endpoints: Endpoints) -> Session:
+def prepare(
+    arguments: argparse.Namespace, folders: Folders, endpoints: Endpoints, kind: type[Session] = Session
+) -> Session:
     """The session that was asked for, with its schedule made. PenstockError in one line for what cannot be played."""
-    endpoints.require("supervisor")
+    for name in kind.needs:
+        endpoints.require(name)
     scaler = parse_scaler(arguments.scaler, parse_settings(arguments.settings.split()))
     shape = parse_workload(arguments.workload)
     schedule = make_schedule(
@@ -233,7 +296,7 @@ def prepare(arguments: argparse.Namespace, folders: Folders, endpoints: Endpoint
     spec = RunSpec(
         run=directory.name,
         experiment=EXPERIMENT,
-        world="local",
+        world=kind.world,
         scaler=scaler,
         seed=arguments.seed,
         partitions=arguments.partitions,
@@ -245,7 +308,7 @@ def prepare(arguments: argparse.Namespace, folders: Folders, endpoints: Endpoint
     )
     directory.write(directory.spec_file, spec)
     schedule.write(directory.schedule_file)
-    return Session(spec, directory, schedule, endpoints)
+    return kind(spec, directory, schedule, endpoints, arguments.senders)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -260,15 +323,16 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--set", dest="settings", default="", help="scaler.parameter=value, with blanks between them")
     parser.add_argument("--partitions", type=int, default=5, help="partitions of the topic, and the most replicas")
     parser.add_argument("--seed", type=int, default=1, help="seed of every draw")
+    parser.add_argument("--senders", type=int, default=0, help="how many workers of Locust's send; 0: it sends itself")
     return parser.parse_args(arguments)
 
 
-def main() -> None:
+def main(kind: type[Session] = Session) -> None:
     """Entry point. What goes wrong is told as ``Trouble``; exit code 2."""
     arguments = parse()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us says when
     try:
-        session = prepare(arguments, Folders(), Endpoints())
+        session = prepare(arguments, Folders(), Endpoints(), kind)
         signal.signal(signal.SIGTERM, session.stop)
         figures = session.play()
     except StoppedError:

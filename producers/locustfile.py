@@ -5,21 +5,31 @@ made beforehand, an open-loop sender, a fleet under the chosen scaler. Its Stop 
 page are those of the events, from their intended times, in Penstock's log buckets; an event that misses the SLO is a
 failure. A "user" stands for a number of events per second that the schedule has at that moment, so that the page's
 curve of users is the load that was asked for.
+
+Distributed (``--master`` and several ``--worker``), each worker plays a share of the schedule with a sender of its own.
 """
 
+import contextlib
 import logging
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from locust import LoadTestShape, User, events, task  # first: it makes the standard library gevent's
+from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.registry import scaler_names
+from penstock.rundir import RunDirectory
 from producers.locust_bridge import Bridge, use_log_buckets
-from producers.locust_messages import Batch, Ended, Started, Trouble, understand
+from producers.locust_messages import Batch, Ended, Sent, Started, Trouble, understand
 
 log = logging.getLogger("penstock")
 
@@ -27,6 +37,13 @@ MOST_USERS: Final = 100
 """At the peak; Locust warns of more a second."""
 END_S: Final = 180.0
 """How long a Stop waits for what was sent."""
+WATCH_S: Final = 1.0
+WORDS: Final = 500
+"""Of what a sender said last, characters."""
+SESSION: Final = os.environ.get("PENSTOCK_LOAD_SESSION", "producers.locust_session")
+"""The program of a load session; another one for a fleet of pods."""
+PLAY, STOP, SENT = "penstock-play", "penstock-stop", "penstock-sent"
+"""Messages between Locust's master and workers."""
 OPTIONS: Final[dict[str, tuple[str, Any, str]]] = {
     "workload": ("--workload", "binpack-workload-1", "as `penstock workloads` has them; your own: trace:path=FILE.csv"),
     "rate": ("--rate", 0.0, "mean events per second; 0: the workload's own"),
@@ -44,22 +61,26 @@ use_log_buckets()
 
 
 class Load:
-    """The session that is being played, if any."""
+    """The session that is being played, if any. Where Locust is distributed, its workers send: ``Senders``."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.started: Started | None = None
         self.over = False
+        self.senders: Senders | None = None
         self._listener: threading.Thread | None = None
 
     def start(self, environment: Any) -> None:
         """Begin a session with what the page says."""
         options = environment.parsed_options
         arguments = [text for name, (flag, _, _) in OPTIONS.items() for text in (flag, str(getattr(options, name)))]
-        self.started, self.over = None, False
+        self.started, self.over, self.senders = None, False, None
+        if isinstance(environment.runner, MasterRunner):
+            self.senders = Senders(environment.runner)
+            arguments += ["--senders", str(len(self.senders))]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "producers.locust_session", *arguments],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-m", SESSION, *arguments],
+            stdin=subprocess.DEVNULL if self.senders is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
@@ -73,6 +94,8 @@ class Load:
             return
         if process.poll() is None:
             log.info("stopping: what was sent is waited for")
+            if self.senders is not None:
+                self.senders.stop()
             process.terminate()
         self._listener.join(timeout=END_S)
         if process.poll() is None:
@@ -101,6 +124,8 @@ class Load:
             elif isinstance(message, Started):
                 self.started = message
                 log.info("%s: playing; one user is %d events/s", message.directory, self.events_a_user())
+                if self.senders is not None:
+                    self.senders.play(Path(message.directory), process)
             elif isinstance(message, Ended):
                 delay = (
                     ""
@@ -116,7 +141,114 @@ class Load:
         self.over = True
 
 
+class Senders:
+    """Locust's workers that were there when a session began: each is given a share of its schedule, and the session is
+    told what became of it.
+    """
+
+    def __init__(self, runner: MasterRunner) -> None:
+        there = (runner.clients.ready, runner.clients.spawning, runner.clients.running)
+        self._workers = [node.id for nodes in there for node in nodes]
+        self._runner = runner
+        self._waited_for = dict(enumerate(self._workers))
+        self._stopping = False
+        self._directory: Path | None = None
+        self._session: subprocess.Popen[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def play(self, directory: Path, session: "subprocess.Popen[bytes]") -> None:
+        """Have each play its share of the run in ``directory``; ``session`` is told on its standard input."""
+        self._directory, self._session = directory, session
+        if self._stopping:
+            for number in tuple(self._waited_for):
+                self._tell(Sent(number))
+            return
+        run = RunDirectory(directory)
+        files = {file.name: file.read_bytes() for file in (run.spec_file, run.schedule_file)}
+        for number, worker in tuple(self._waited_for.items()):
+            share = f"{number}/{len(self)}"
+            self._runner.send_message(PLAY, {"files": files, "number": number, "share": share}, worker)
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def stop(self) -> None:
+        """Have them send nothing more."""
+        self._stopping = True
+        for worker in tuple(self._waited_for.values()):
+            self._runner.send_message(STOP, None, worker)
+
+    def hear(self, said: dict[str, Any]) -> None:
+        """One of them has ended; ``said`` as by ``Worker.play``."""
+        number = said["number"]
+        if self._directory is None:
+            return
+        if said["deliveries"]:
+            file = self._directory / f"delivery-{number}.parquet"
+            file.write_bytes(said["deliveries"])
+            self._tell(Sent(number, msgspec.Raw(said["figures"].encode()), file.name))
+        else:
+            self._tell(Sent(number, trouble=said["trouble"]))
+
+    def _watch(self) -> None:
+        """A worker that has gone will not say anything. One that was told to stop is gone for a moment."""
+        before: set[int] = set()
+        while self._waited_for:
+            nodes = {number: self._runner.clients.get(worker) for number, worker in self._waited_for.items()}
+            gone = {number for number, node in nodes.items() if node is None or node.state == STATE_MISSING}
+            for number in gone & before:
+                self._tell(Sent(number, trouble="it was lost: what it had sent, its results alone can say"))
+            before = gone
+            time.sleep(WATCH_S)
+
+    def _tell(self, sent: Sent) -> None:
+        if self._waited_for.pop(sent.sender, None) is None:
+            return
+        if self._session is not None and self._session.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._session.stdin.write(msgspec.json.encode(sent) + b"\n")
+                self._session.stdin.flush()
+
+
+class Worker:
+    """What a worker of Locust's does: it plays its share of a session's schedule."""
+
+    def __init__(self) -> None:
+        self._sender: subprocess.Popen[bytes] | None = None
+
+    def play(self, environment: Any, msg: Any, **_: Any) -> None:
+        """Send, and tell the master what became of it."""
+        number, share, files = msg.data["number"], msg.data["share"], msg.data["files"]
+        log.info("sending share %s", share)
+        with tempfile.TemporaryDirectory(prefix="share-") as folder:
+            directory = RunDirectory(Path(folder))
+            for name, content in files.items():
+                (directory.path / name).write_bytes(content)
+            self._sender = sender = subprocess.Popen(
+                [sys.executable, "-m", "producers.send", "--run", folder, "--share", share],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            out, err = sender.communicate()
+            figures, deliveries, trouble = "", b"", ""
+            if sender.returncode == 0:
+                figures, deliveries = out.decode().splitlines()[-1], directory.delivery_file.read_bytes()
+            elif sender.returncode != -signal.SIGTERM:  # stopped before it had read its schedule
+                trouble = f"ended with {sender.returncode}: {err.decode(errors='replace').strip()[-WORDS:]}"
+        said = {"number": number, "figures": figures, "deliveries": deliveries, "trouble": trouble}
+        environment.runner.send_message(SENT, said)
+        log.info("share %s: %s", share, trouble or "played")
+
+    def stop(self, **_: Any) -> None:
+        """Send nothing more; what was sent is waited for."""
+        if self._sender is not None and self._sender.poll() is None:
+            self._sender.terminate()
+
+
 load = Load()
+worker = Worker()
 
 
 class EventsPerSecond(User):
@@ -145,19 +277,38 @@ def add_options(parser: Any) -> None:
         parser.add_argument(flag, dest=name, type=type(default), default=default, help=text, choices=choices)
 
 
+def acquaint(runner: Any, **_: Any) -> None:
+    """What master and workers say to each other about sending. Nothing where Locust is one process."""
+    if isinstance(runner, MasterRunner):
+        runner.register_message(SENT, hear)
+    elif isinstance(runner, WorkerRunner):
+        runner.register_message(PLAY, worker.play, concurrent=True)
+        runner.register_message(STOP, worker.stop)
+
+
+def hear(msg: Any, **_: Any) -> None:
+    """A worker has ended sending."""
+    if load.senders is not None:
+        load.senders.hear(msg.data)
+
+
 def begin(environment: Any, **_: Any) -> None:
     """Start on the page, or at once without one."""
-    load.start(environment)
+    if not isinstance(environment.runner, WorkerRunner):
+        load.start(environment)
 
 
 def finish(environment: Any, **_: Any) -> None:
     """Stop on the page, the end of the session, or Ctrl-C."""
-    del environment
-    load.stop()
+    if isinstance(environment.runner, WorkerRunner):
+        worker.stop()
+    else:
+        load.stop()
 
 
 hooks: Any = events  # Locust's hooks have no types
 hooks.init_command_line_parser.add_listener(add_options)
+hooks.init.add_listener(acquaint)
 hooks.test_start.add_listener(begin)
 hooks.test_stop.add_listener(finish)
 hooks.quitting.add_listener(finish)

@@ -20,6 +20,7 @@ from penstock.schedule import Schedule
 from penstock.settings import Endpoints
 from penstock.systems import NetworkSystem
 from producers.sender import Report, Sender
+from producers.share import WHOLE, Share
 
 MOST_UNCONFIRMED: Final = 200_000
 """Events in flight at most; a broker that is so far behind makes events late."""
@@ -141,13 +142,15 @@ class RabbitClient:
 
 
 class RabbitSender(Sender):
-    """Sends one run's schedule to its main queue, or to the first topic of each event's job type."""
+    """Sends one run's schedule, or a share of it, to its main queue, or to the first topic of each event's job type."""
 
-    def __init__(self, spec: RunSpec, schedule: Schedule, signing_key: bytes, endpoints: Endpoints) -> None:
+    def __init__(
+        self, spec: RunSpec, schedule: Schedule, signing_key: bytes, endpoints: Endpoints, share: Share = WHOLE
+    ) -> None:
         self._endpoints = endpoints
         self._queues = queues_of(spec, schedule)
         self._client = RabbitClient(spec, self._queues, endpoints)
-        super().__init__(spec, schedule, signing_key, self._client)
+        super().__init__(spec, schedule, signing_key, self._client, share)
 
     def check_topic(self, timeout_s: float = 10.0) -> None:
         """Connect ahead of the first event. Raises PenstockError if the broker or a queue is not there."""

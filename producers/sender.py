@@ -23,6 +23,7 @@ from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from producers.delivery import DeliveryLog
 from producers.encoding import SignedRecord, signed_records
+from producers.share import WHOLE, Share
 
 AHEAD = 65_536
 """Records kept encoded and signed ahead of their time; some 50 MB. Most runs are signed before they start."""
@@ -98,26 +99,28 @@ def make_producer(bootstrap: str, schedule: Schedule) -> Producer:
 
 
 class Sender:
-    """Sends one run's schedule. ``log`` has the outcome of every event, also while it goes on."""
+    """Sends one run's schedule, or a share of it. ``log`` has the outcome of every event, also while it goes on."""
 
-    def __init__(self, spec: RunSpec, schedule: Schedule, signing_key: bytes, producer: Client) -> None:
-        self.log = DeliveryLog(spec, schedule)
+    def __init__(
+        self, spec: RunSpec, schedule: Schedule, signing_key: bytes, producer: Client, share: Share = WHOLE
+    ) -> None:
+        self.log = DeliveryLog(spec, schedule, share)
         self.stopped = False
         self._topic = spec.events_topic
         self._producer: Any = producer  # a Client; Kafka's can list topics besides
         self._intended_ns = self.log.intended_ns.data
-        self._partition = schedule.partition.data
+        self._partition = self.log.partition.data
         report = _recorder(self.log)
         self._records: Iterator[tuple[SignedRecord, Report]] = (
-            (record, partial(report, event_id))
-            for event_id, record in enumerate(signed_records(spec, schedule, signing_key))
+            (record, partial(report, row))
+            for row, record in enumerate(signed_records(spec, schedule, signing_key, share))
         )
         self._ahead: deque[tuple[SignedRecord, Report]] = deque()
         self._spent: list[list[tuple[SignedRecord, Report]]] = []
 
     def check_topic(self, timeout_s: float = 10.0) -> None:
         """Connect to the broker ahead of the first event. Raises PenstockError if it or a partition is not there."""
-        needed = int(self.log.partition.max()) + 1
+        needed = int(self.log.partition.max(initial=0)) + 1
         until_s = time.monotonic() + timeout_s
         # A topic that was just created may not be known to the broker yet.
         while (found := self._partitions(timeout_s)) < needed:
@@ -190,8 +193,8 @@ class Sender:
         # At 100,000 events/s every look-up by name shows: what the loop needs is bound once.
         log, ahead, now_ns, produce = self.log, self._ahead, time.time_ns, self._producer.produce
         topic, partition, intended_ns, sent_ns = self._topic, self._partition, self._intended_ns, log.sent_ns
-        for event_id in range(log.reached, min(log.reached + LOT, len(log))):
-            if (sending_ns := now_ns()) < intended_ns[event_id]:
+        for row in range(log.reached, min(log.reached + LOT, len(log))):
+            if (sending_ns := now_ns()) < intended_ns[row]:
                 return
             if ahead:
                 record, reported = ahead.popleft()
@@ -199,20 +202,20 @@ class Sender:
                 record, reported = next(self._records)
                 sending_ns = now_ns()
             try:
-                produce(topic, record.value(sending_ns), record.key, partition[event_id], reported)
+                produce(topic, record.value(sending_ns), record.key, partition[row], reported)
             except (BufferError, KafkaException):
-                self._send(event_id, record, reported)
+                self._send(row, record, reported)
             else:
-                sent_ns[event_id] = sending_ns
+                sent_ns[row] = sending_ns
             if self.stopped:
                 return
-            log.reached = event_id + 1
+            log.reached = row + 1
 
-    def _send(self, event_id: int, record: SignedRecord, reported: Report) -> None:
+    def _send(self, row: int, record: SignedRecord, reported: Report) -> None:
         """Hand one event over that was refused. A full client queue holds it (and so its successors) up; it is never
         dropped.
         """
-        partition = self._partition[event_id]
+        partition = self._partition[row]
         while True:
             sent_ns = time.time_ns()
             try:
@@ -222,10 +225,10 @@ class Sender:
                 if self.stopped:
                     return
             except KafkaException as error:
-                self.log.errors[event_id] = _reason(error)
+                self.log.errors[row] = _reason(error)
                 return
             else:
-                self.log.sent_ns[event_id] = sent_ns
+                self.log.sent_ns[row] = sent_ns
                 return
 
     def _use_spare_time(self) -> None:
@@ -266,17 +269,17 @@ class Sender:
 
 
 def _recorder(log: DeliveryLog) -> Callable[[int, KafkaError | None, Message], None]:
-    """What writes the delivery report of an event into the log, by its id."""
+    """What writes the delivery report of an event into the log."""
     acked_ns, offsets, now_ns = log.acked_ns, log.offset, time.time_ns
 
-    def reported(event_id: int, error: KafkaError | None, message: Message) -> None:
+    def reported(row: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            log.errors[event_id] = error.str()
+            log.errors[row] = error.str()
             return
-        acked_ns[event_id] = now_ns()
+        acked_ns[row] = now_ns()
         offset = message.offset()
         if offset is not None:
-            offsets[event_id] = offset
+            offsets[row] = offset
 
     return reported
 

@@ -67,7 +67,8 @@ class Stations:
     ``names``: fleets, one a station. ``arrivals_ns``: ascending. ``service_ns``: by task. ``start_up_ns``: from
     requested to joined. ``pooled``: the number of connections to a station is limited to the replicas that the last
     completed scale action left (AMESoS 3.11, step 5). Then ``when_busy`` reject means: a task that gets a connection
-    but finds no free replica is answered 429, and its connection waits for ``retry_ns``.
+    but finds no free replica is answered 429, and its connection waits for ``retry_ns``. ``call_ns``: how long each
+    task keeps its replica beyond the service time.
 
     By task: ``received_ns``, ``started_ns``, ``finished_ns`` (-1: not yet), ``worker`` (index into ``workers``) and
     ``attempts``. By station: ``arrived``, ``completed``, ``busy_ns`` (service time of the completed), ``refused`` (429)
@@ -88,6 +89,7 @@ class Stations:
         pooled: bool = False,
         when_busy: str = "queue",
         retry_ns: int = 0,
+        call_ns: int = 0,
     ) -> None:
         self.names = tuple(names)
         if len(set(self.names)) < len(self.names) or not self.names:
@@ -106,7 +108,7 @@ class Stations:
         self.attempts = [1] * tasks
         self.workers: list[str] = []
         self._arrivals_ns, self._next_arrival = arrivals_ns, 0
-        self._service_ns, self._router = service_ns, router
+        self._service_ns, self._call_ns, self._router = service_ns, call_ns, router
         self._start_up_ns = start_up_ns
         self._max_replicas, self._max_total = max_replicas, max_replicas_total
         self._pooled, self._reject, self._retry_ns = pooled, pooled and when_busy == "reject", retry_ns
@@ -205,9 +207,8 @@ class Stations:
         replica.task = task
         if replica.phase == "joined":
             self._tell(replica, "first-event")
-        replica.ticket = self._plan(
-            max(now_ns, self._frozen_until_ns) + self._service_ns[task], FINISH, replica=replica
-        )
+        done_ns = max(now_ns, self._frozen_until_ns) + self._service_ns[task] + self._call_ns
+        replica.ticket = self._plan(done_ns, FINISH, replica=replica)
 
     def _finish(self, replica: _Replica) -> None:
         station, task = replica.station, replica.task

@@ -65,6 +65,7 @@ class PipelineEngine:
             pooled=True,
             when_busy=system.when_busy,
             retry_ns=nanos(RETRY_S / spec.speed),
+            call_ns=nanos(system.call_s),
         )
 
     def _drawn(self, seed: int, system: FunctionSystem) -> list[int]:

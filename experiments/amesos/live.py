@@ -28,8 +28,8 @@ from penstock.rundir import RunDirectory
 WORLDS: Final = ("local", "sim")
 TOLERANCE: Final = 0.10
 """Live and simulated are held to be the same within this share of the simulated value (p50, p95, p99, cost)."""
-OWN: Final = ("world", "analytics")
-"""Conditions that differ between a live run and the same one simulated."""
+OWN: Final = ("world", "analytics", "system.call_s")
+"""Conditions that differ between a live run and the same one simulated, which is told what a call takes live."""
 UNKNOWN: Final = "–"
 
 

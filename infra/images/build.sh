@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Build Penstock's image; with `driver` also that of the driver's pod, with `standins` also those that take the official
-# images' names where no registry can be reached. BASE names the base image of all of them, KUBECTL the image with kubectl;
-# DOCKER_BUILD_OPTIONS are handed on (`--network host`).
+# Build Penstock's image; with `driver` also that of the driver's pod, with `functions` also one of each function, as
+# `faas-cli build` makes them, with `standins` also those that take the official images' names where no registry can be
+# reached. BASE names the base image of all of them, KUBECTL the image with kubectl, WATCHDOG that with of-watchdog; FUNCTIONS
+# some of the functions instead of all; DOCKER_BUILD_OPTIONS are handed on (`--network host`).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -29,6 +30,19 @@ driver() {
         ${KUBECTL:+--build-arg "KUBECTL=$KUBECTL"} -t "penstock/driver:$version" "$contexts/spark"
 }
 
+# Template and handler, laid out as faas-cli does it.
+functions() {
+    local name folder context
+    for name in ${FUNCTIONS:-$(ls functions/handlers)}; do
+        folder=functions/handlers/${name//-/_} context=$contexts/function-$name
+        [ -e "$folder/handler.py" ] || { echo "build.sh: there is no function $name in functions/handlers" >&2; exit 2; }
+        cp -r functions/template/python3-penstock "$context"
+        cp "$folder"/*.* "$context/function/"
+        build ${BASE:+--build-arg "BASE_IMAGE=$BASE"} ${WATCHDOG:+--build-arg "WATCHDOG_IMAGE=$WATCHDOG"} \
+            -t "penstock/${name//_/-}:$version" "$context"
+    done
+}
+
 standins() {
     context kafka
     cp -r infra/images/standins/kafka/bin "$contexts/kafka/bin"
@@ -37,12 +51,13 @@ standins() {
     build "${base[@]}" -t redis:7.0.15-bookworm infra/images/standins/redis
     build "${base[@]}" -t haproxy:2.6.12 infra/images/standins/haproxy
     build "${base[@]}" -t prom/prometheus:v2.42.0 infra/images/standins/prometheus
+    build -t ghcr.io/openfaas/of-watchdog:0.11.4 infra/images/standins/of-watchdog
 }
 
 for what in "$@"; do
     case $what in
-        driver | standins) ;;
-        *) echo "usage: infra/images/build.sh [driver] [standins]" >&2; exit 2 ;;
+        driver | standins | functions) ;;
+        *) echo "usage: infra/images/build.sh [driver] [standins] [functions]" >&2; exit 2 ;;
     esac
 done
 build "${base[@]}" -f infra/images/Dockerfile -t "penstock/app:$version" .

@@ -9,8 +9,10 @@ import secrets
 import shlex
 import shutil
 import tarfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -27,6 +29,7 @@ HERE: Final = "PENSTOCK_DRIVER"
 LOST_CONNECTIONS: Final = 20
 """In a row, before it is given up."""
 RECONNECT_S: Final = 3.0
+FORWARD_AGAIN_S: Final = 1.0
 
 START = """
 mkdir -p {session}
@@ -89,6 +92,30 @@ class DriverPod:
             self._tell(f"copied from the driver's pod: {runs / name}")
         self._execute(f"rm -rf {self._session}")
         return code
+
+    @contextmanager
+    def forwarding(self, port: int) -> Iterator[None]:
+        """Meanwhile, who connects to ``port`` of this machine's loopback is connected to it in the pod."""
+        over = threading.Event()
+        processes = []
+
+        def forward() -> None:
+            while not over.is_set():
+                with self._kubectl.open("port-forward", f"deployment/{DRIVER}", str(port)) as process:
+                    processes.append(process)
+                    for _ in process.stdout or ():  # it tells of every connection, and ends if one is refused
+                        pass
+                over.wait(FORWARD_AGAIN_S)
+
+        thread = threading.Thread(target=forward, name="forward", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            for process in processes:
+                process.terminate()
+            thread.join()
 
     # --- one command -------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from penstock.command import build
 from penstock.errors import PenstockError
 from penstock.records import payment_decoder
 from penstock.registry import parse_settings
+from penstock.systems import FunctionSystem
 
 FLOOR_S = 0.0125
 RATES_PER_S = {"sha256": 78.0, "qrcode": 70.0, "pdf": 60.0, "store": 75.5}
@@ -54,7 +55,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
 
 def test_the_targets_that_it_names_are_what_rps_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     said = invoke(monkeypatch, "amesos-document")
-    options = shlex.split(said.rpartition("For scalers: ")[2])
+    options = shlex.split(said.rpartition("For scalers: ")[2].splitlines()[0])
     assert options[::2] == ["--set"] * 4
     settings = parse_settings(options[1::2])
     spec = run_spec(find_experiment("amesos-document"), "rps", Options(settings=settings), "run")
@@ -66,6 +67,16 @@ def test_the_targets_that_it_names_are_what_rps_is_given(monkeypatch: pytest.Mon
     assert "totalEstimate of document: 52.00 ms along the longest way" in said
     assert "reckon with 50.00 ms" in said
     assert "mean 56.00 ms, p50 55.00 ms, p99 60.00 ms of 90, deadline 500.00 ms" in said
+
+
+def test_the_sim_world_is_told_what_a_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    option, setting = shlex.split(invoke(monkeypatch, "amesos-document").splitlines()[-1].rpartition(": ")[2])
+    assert option == "--set"
+    options = Options(system=parse_settings([setting])["system"])
+    spec = run_spec(find_experiment("amesos-document"), "rps", options, "run")
+    between_s = [1 / rate_per_s - 0.013 for rate_per_s in RATES_PER_S.values()]
+    assert isinstance(spec.system, FunctionSystem)
+    assert spec.system.call_s == pytest.approx(sum(between_s) / 4, rel=0.05)
 
 
 def test_as_json_it_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:

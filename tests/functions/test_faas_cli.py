@@ -134,7 +134,7 @@ def test_a_function_of_our_stack_is_deployed_called_changed_and_removed(
     described = faas_cli.described("sha256")
     assert described["Status"] == "Ready"
     assert (described["Replicas"], described["Available replicas"]) == ("2", "2")
-    assert described["Image"] == "penstock/sha256:latest"
+    assert described["Image"] == "penstock/sha256:0.1.0"
     faas_cli.tell(*deploy, "--env", "floor_s=0.05")
     assert gateway.client.get("/system/function/sha256").json()["envVars"]["floor_s"] == "0.05"
     faas_cli.tell("remove", "sha256")

@@ -5,24 +5,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import httpx
 import msgspec
 import numpy as np
+import psutil
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from infra.local.ports import free_port
 from infra.local.services import LocalServices
-from penstock.measures import bucket_of
+from penstock.measures import bucket_of, nearest_ranks
 from penstock.records import Result, result_decoder
 from penstock.rundir import RunDirectory
 from penstock.schedule import Schedule
 from penstock.supervision import Supervisor
+from tests.pipelines.process import analytics, end
 
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 120.0
@@ -68,28 +70,35 @@ class Results:
 
 
 @pytest.mark.live
-def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen(local_services: LocalServices, tmp_path: Path) -> None:
+def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen_as_spark_computed_them(
+    local_services: LocalServices, tmp_path: Path
+) -> None:
+    """The last event comes long after the others: until then the results topic is there for Spark to read."""
     environment, log, report = local_services.environment(), tmp_path / "locust.log", tmp_path / "stats.json"
     endpoints = local_services.endpoints()
     process = locust(
-        tmp_path, environment, "--headless", "--workload", "constant:rate_per_s=20,duration_s=14", "--slo", "0.3",
-        "--scaler", "linear", "--partitions", "2", "--json-file", str(report.with_suffix("")),
+        tmp_path, environment, "--headless", "--scaler", "linear", "--partitions", "2", "--slo", "0.3",
+        "--workload", "step:before_per_s=20,after_per_s=0.02,at_s=24,duration_s=75",
+        "--json-file", str(report.with_suffix("")),
     )  # fmt: skip
     try:
         wait("a start", lambda: "playing; one user is 1 events/s" in log.read_text(), log)
         directory = RunDirectory.open(next((tmp_path / "runs").iterdir()))
-        spec = directory.spec()
+        spec, events = directory.spec(), len(Schedule.read(directory.schedule_file))
         results = Results(endpoints.kafka, spec.results_topic)
-        wait("results", lambda: results.read() > 20, log)
-        supervisor = Supervisor(endpoints.supervisor)
-        frozen = [each.pid for each in supervisor.programs(f"{spec.run}:").values() if each.pid is not None]
-        assert frozen
-        for pid in frozen:
-            os.kill(pid, signal.SIGSTOP)
-        time.sleep(2.0)  # less than a session: nobody is thrown out of the group
-        for pid in frozen:
-            os.kill(pid, signal.SIGCONT)
-        wait("every event", lambda: results.read() == EVENTS, log)
+        with analytics(directory, endpoints) as spark:
+            wait("results", lambda: results.read() > 20, log)
+            supervisor = Supervisor(endpoints.supervisor)
+            frozen = [each.pid for each in supervisor.programs(f"{spec.run}:").values() if each.pid is not None]
+            assert frozen
+            for pid in frozen:
+                os.kill(pid, signal.SIGSTOP)
+            time.sleep(10.0)
+            for pid in frozen:
+                os.kill(pid, signal.SIGCONT)
+            wait("all but the last event", lambda: results.read() >= events - 1, log)
+            end(spark)
+        wait("the last event", lambda: results.read() == events, log)
         results.close()
         assert process.wait(PATIENCE_S) == 0
     finally:
@@ -98,14 +107,22 @@ def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen(local_services:
 
     (shown,) = msgspec.json.decode(report.read_bytes())
     latency_s = np.asarray([(each.finished_ns - (each.intended_ns or 0)) / 1e9 for each in results.found.values()])
-    assert latency_s.max() > 1.5, "the freeze is in the latencies"
-    buckets = np.repeat(
-        bucket_of([float(bound) / 1000 for bound in shown["response_times"]]), list(shown["response_times"].values())
+    assert latency_s.max() > 9, "the freeze is in the latencies"
+    buckets = np.sort(
+        np.repeat(
+            bucket_of([float(bound) / 1000 for bound in shown["response_times"]]),
+            list(shown["response_times"].values()),
+        )
     )
-    assert shown["num_requests"] == len(buckets) == EVENTS
-    exact = bucket_of(np.sort(latency_s))
-    assert (np.abs(np.sort(buckets) - exact) <= 1).all()
+    assert shown["num_requests"] == len(buckets) == events
+    assert (np.abs(buckets - bucket_of(np.sort(latency_s))) <= 1).all()
     assert shown["num_failures"] == (latency_s > 0.3).sum() > 0
+    computed = pq.read_table(directory.latency_file).to_pydict()
+    last = latency_s[[each.id for each in results.found.values()].index(events - 1)]
+    from_spark = np.sort([*np.repeat(computed["bucket"], computed["count"]), *bucket_of([last])])
+    assert len(from_spark) == events
+    ranks = nearest_ranks(events, (50.0, 90.0, 95.0, 99.0)) - 1
+    assert (np.abs(buckets[ranks] - from_spark[ranks]) <= 1).all()
     # Nothing is left: replicas, controller, topics, ledger.
     assert not Supervisor(endpoints.supervisor).programs(f"{spec.run}:")
     consumer = Consumer({"bootstrap.servers": endpoints.kafka, "group.id": "look", "log_level": 0})
@@ -161,6 +178,72 @@ def test_the_page_starts_a_session_and_stops_it_and_what_was_sent_is_waited_for(
     assert len(Schedule.read(directory.schedule_file)) == 20 * 600
     assert not Supervisor(local_services.endpoints().supervisor).programs(f"{directory.name}:")
     assert "Traceback" not in log.read_text()
+
+
+@pytest.fixture
+def distributed(
+    local_services: LocalServices, tmp_path: Path
+) -> Iterator[Callable[..., list[subprocess.Popen[bytes]]]]:
+    """Starts a master with the given options, and two workers: those three."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*options: str) -> list[subprocess.Popen[bytes]]:
+        environment, port = local_services.environment(), str(free_port())
+        started.append(locust(tmp_path, environment, "--master", "--master-bind-port", port, *options))
+        started.extend(locust(tmp_path, environment, "--worker", "--master-port", port) for _ in range(2))
+        return started
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+HEADLESS = ("--headless", "--expect-workers", "2", "--slo", "0.5", "--scaler", "linear", "--partitions", "2")
+
+
+@pytest.mark.live
+def test_two_workers_send_each_event_once(
+    distributed: Callable[..., list["subprocess.Popen[bytes]"]], tmp_path: Path
+) -> None:
+    log, report = tmp_path / "locust.log", tmp_path / "stats.json"
+    master, *_ = distributed(
+        *HEADLESS, "--workload", "constant:rate_per_s=20,duration_s=14", "--json-file", str(report.with_suffix(""))
+    )
+    assert master.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
+    directory = RunDirectory.open(next((tmp_path / "runs").iterdir()))
+    deliveries = pq.read_table(directory.delivery_file)
+    assert deliveries["id"].to_pylist() == list(range(EVENTS))
+    assert deliveries["acked_ns"].null_count == 0
+    (shown,) = msgspec.json.decode(report.read_bytes())
+    assert shown["num_requests"] == EVENTS
+    said = log.read_text()
+    assert "sending share 0/2" in said and "sending share 1/2" in said
+    assert "ended: 100.00 % of the schedule sent" in said
+    assert "Traceback" not in said
+    assert not list(directory.path.glob("delivery-*"))
+
+
+@pytest.mark.live
+def test_a_worker_that_is_lost_is_told_of_and_the_others_share_is_played(
+    distributed: Callable[..., list["subprocess.Popen[bytes]"]], tmp_path: Path
+) -> None:
+    log = tmp_path / "locust.log"
+    master, lost, _ = distributed(*HEADLESS, "--workload", "constant:rate_per_s=20,duration_s=30")
+    wait("both send", lambda: log.read_text().count("sending share") == 2, log)
+    directory = RunDirectory.open(next((tmp_path / "runs").iterdir()))
+    wait("the start", lambda: time.time_ns() > directory.spec().start_ns + 2 * 10**9, log)
+    for process in (*psutil.Process(lost.pid).children(), psutil.Process(lost.pid)):
+        process.kill()
+    assert master.wait(PATIENCE_S) == 2, log.read_text()[-3000:]
+    assert "of 2: it was lost" in log.read_text()
+    deliveries = pq.read_table(directory.delivery_file).to_pydict()
+    assert deliveries["id"] == list(range(600))
+    missing = {
+        event_id for event_id, acked_ns in zip(deliveries["id"], deliveries["acked_ns"], strict=True) if not acked_ns
+    }
+    assert missing in (set(range(0, 600, 2)), set(range(1, 600, 2)))
+    assert all("it was lost" in deliveries["error"][event_id] for event_id in missing)
 
 
 @pytest.mark.live

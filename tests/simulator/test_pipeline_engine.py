@@ -259,6 +259,14 @@ def test_counters_are_cumulative_and_the_service_rate_keeps_its_last_value() -> 
     assert function(engine, "f0").service_rate_per_s == pytest.approx(5.0)
 
 
+def test_a_call_keeps_the_replica_beyond_the_service_time_which_nobody_sees_as_service() -> None:
+    engine = engine_of(chain(0.2), schedule_at(0.0, 0.0), call_s=0.05)
+    engine.advance(10)
+    assert times(engine, "finished_s", "f0") == pytest.approx([0.25, 0.5])
+    status = function(engine, "f0")
+    assert (status.busy_s, status.service_rate_per_s) == pytest.approx((0.4, 5.0))
+
+
 # --- scaling ---------------------------------------------------------------------------------------------------------
 
 

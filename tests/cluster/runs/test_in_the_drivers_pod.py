@@ -10,7 +10,9 @@ import pytest
 
 from experiments.analysis.measurement import summary_of
 from infra.kubernetes.services import ClusterServices
+from infra.local.ports import free_port
 from penstock.rundir import RunDirectory
+from tests.cluster.runs.test_load import PLAYED as LOAD_PLAYED
 from tests.infra.commanding import command
 
 pytestmark = pytest.mark.cluster
@@ -69,6 +71,18 @@ def test_a_pipeline_of_functions(driver: None, tmp_path: Path) -> None:
     summary = summary_of(directory)
     assert summary.conservation.exact and summary.conservation.lost == 0, summary.conservation
     assert summary.completed_events > 50
+
+
+def test_a_load_session_with_sender_pods(driver: None, brokers: ClusterServices, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    load = ("load", "--target", "cluster", "--port", str(free_port()))
+    done = command(tmp_path / "state", *load, "--", *LOAD_PLAYED, PENSTOCK_RUNS=str(runs))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ended: 100.00 % of the schedule sent" in done.stdout
+    (path,) = runs.iterdir()
+    deliveries = pq.read_table(RunDirectory.open(path).delivery_file)
+    assert deliveries["acked_ns"].null_count == 0 and len(deliveries) == 800
+    assert not brokers.kubectl.pods_of("senders")
 
 
 def test_sparks_executors_are_pods_and_gone_at_the_end(
