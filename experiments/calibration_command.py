@@ -104,8 +104,7 @@ def _print(measured: "PipelineCalibration", system: "FunctionSystem") -> None:
     settings = (f"--set rps.target_by_fleet_per_s.{name}={target_per_s:.4g}" for name, target_per_s in targets.items())
     console.print(f"\nFor scalers: {' '.join(settings)}")
     console.print(
-        "For the sim world, what a call keeps a replica beyond the service time: "
-        f"--set system.call_s={measured.call_s:.2g}"
+        f"For the sim world, what each call adds to the service time: --set system.call_s={measured.call_s:.2g}"
     )
 
 

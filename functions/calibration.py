@@ -69,15 +69,11 @@ class FunctionCalibration(msgspec.Struct, frozen=True, kw_only=True):
     service: Times
     service_rate_per_s: float
 
-    @property
-    def call_s(self) -> float:
-        """How long a call keeps the replica beyond the service time: HTTP, and the way to the next request."""
-        return max(0.0, 1 / self.service_rate_per_s - self.service.mean_s)
-
 
 class PipelineCalibration(msgspec.Struct, frozen=True, kw_only=True):
     """``total_estimate_s``: mean service times along the longest way. ``whole``: requests one at a time through all
-    functions, from the first call to the last answer, so with the calls' own time.
+    functions, from the first call to the last answer, so with the calls' own time. ``call_s``: what each call of the
+    longest way has added on average to the service time that the pipeline says (``FunctionSystem.call_s``).
     """
 
     pipeline: str
@@ -85,11 +81,7 @@ class PipelineCalibration(msgspec.Struct, frozen=True, kw_only=True):
     functions: tuple[FunctionCalibration, ...]
     total_estimate_s: float
     whole: Times
-
-    @property
-    def call_s(self) -> float:
-        """Of the functions on average: what ``FunctionSystem.call_s`` is about."""
-        return float(np.mean([function.call_s for function in self.functions]))
+    call_s: float
 
 
 def calibrate_pipeline(
@@ -143,7 +135,13 @@ class _Calibration:
             functions=tuple(found),
             total_estimate_s=Graph(measured).total_s,
             whole=whole,
+            call_s=max(0.0, (whole.mean_s - self._pipeline.graph.total_s) / self._calls()),
         )
+
+    def _calls(self) -> int:
+        """On the longest way."""
+        alike = [msgspec.structs.replace(function, service_time_s=1.0) for function in self._pipeline.graph.functions]
+        return round(Graph(alike).total_s)
 
     # --- what is measured --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, NoReturn
 
 import waitress  # type: ignore[import-untyped]
+from waitress.channel import HTTPChannel  # type: ignore[import-untyped]
+from waitress.task import WSGITask  # type: ignore[import-untyped]
 
 from functions.loading import Handle, use_template
 from functions.tally import Counters
@@ -101,6 +103,7 @@ class Replica:
             max_request_body_size=LARGEST_BODY,
             ident=None,
         )
+        self._server.channel_class = Channel
         signal.signal(signal.SIGTERM, lambda *_: self.end())
         threading.Thread(target=self._outlive_parent, name="lifeline", daemon=True).start()
         self._tell.send(READY)
@@ -178,6 +181,29 @@ class Replica:
         self.end()
 
 
+class Task(WSGITask):  # type: ignore[misc]
+    """A request of waitress', which tells the application when it was received."""
+
+    def get_environment(self) -> dict[str, Any]:
+        """The WSGI environment."""
+        environment: dict[str, Any] = super().get_environment()
+        environment[index.RECEIVED] = self.channel.received_ns
+        return environment
+
+
+class Channel(HTTPChannel):  # type: ignore[misc]
+    """A connection of waitress', one request at a time. ``received_ns``: when it last read something."""
+
+    task_class = Task
+    received_ns = 0
+
+    def received(self, data: bytes) -> bool:
+        """A piece of a request was read."""
+        self.received_ns = time.monotonic_ns()
+        took: bool = super().received(data)
+        return took
+
+
 class Guard:
     """WSGI: lets one request in at a time and counts it; probes pass."""
 
@@ -195,7 +221,7 @@ class Guard:
             status = "503 Service Unavailable" if refusal == "ending" else "500 Internal Server Error"
             start_response(status, [("Content-Type", "application/json")])
             return [b'{"error": "replica %s is %s"}' % (self._replica.name.encode(), refusal.encode())]
-        began_ns = time.monotonic_ns()
+        began_ns = environ[index.RECEIVED]
         failed = True
 
         def note(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:

@@ -9,32 +9,41 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import producers
-from infra.kubernetes.driver_pod import HERE, DriverPod
-from infra.kubernetes.kubectl import Kubectl
-from infra.kubernetes.run_pods import empty
-from infra.kubernetes.services import ClusterServices
+from infra.kubernetes.driver_pod import DRIVER, HERE, DriverPod
+from infra.kubernetes.run_pods import CONTROLLER, empty
+from infra.kubernetes.services import ClusterServices, hopeless
 from infra.kubernetes.world import KubernetesWorld
-from infra.local.ports import free_port
+from infra.local.ports import free_port, require_free
 from infra.local.services import ALL_SERVICES, LocalServices
+from penstock.errors import PenstockError
 from penstock.settings import Folders
 from penstock.world import Progress
 
 LOCUSTFILE: Final = Path(producers.__file__).with_name("locustfile.py")
+PAGE: Final = "Locust's page"
 SENDERS: Final = "senders"
 MASTER_PORT: Final = 5557
 """Of the master in the driver's pod: its network policy lets senders connect to this one."""
-GRACE_S: Final = 240.0
-"""After Ctrl-C: what was sent is waited for."""
+GRACE_S: Final = 360.0
+"""After Ctrl-C: what was sent is waited for, and the pods' end."""
+READY_S: Final = 120.0
+CONNECT_S: Final = 60
+POLL_S: Final = 0.5
+HUNG_UP: Final = 129
 
 
 def play_here(services: LocalServices, port: int, options: Sequence[str]) -> None:
-    """Locust on this machine, in place of this process. Services that are not up are brought up, and stay."""
+    """Locust on this machine, in place of this process. Services that are not up are brought up, and stay. Raises
+    PenstockError.
+    """
+    require_free(port, "--port", PAGE)
     if not services.is_up():
         services.up(ALL_SERVICES)
     command = _locust(port, options)
@@ -44,8 +53,17 @@ def play_here(services: LocalServices, port: int, options: Sequence[str]) -> Non
 def play_on_cluster(
     services: ClusterServices, overlay: str, port: int, senders: int, options: Sequence[str], tell: Progress
 ) -> int:
-    """Locust with ``senders`` pods for workers: its exit code. Raises PenstockError."""
+    """Locust with ``senders`` pods for workers: its exit code. What is not up is brought up, and stays. Raises
+    PenstockError.
+    """
+    require_free(port, "--port", PAGE)
     driver = DriverPod(tell)
+    if HERE not in os.environ and not services.is_up():
+        services.up()
+        if driver.there():
+            services.kubectl.run(
+                "rollout", "status", f"deployment/{DRIVER}", f"--timeout={READY_S:g}s", timeout_s=2 * READY_S
+            )
     if driver.there():
         handed_on = ("load", "--target", overlay, "--port", str(port), "--senders", str(senders), "--", *options)
         with driver.forwarding(port):
@@ -55,21 +73,40 @@ def play_on_cluster(
         address = own_address(environment["PENSTOCK_KAFKA"])
         master_port = MASTER_PORT if HERE in os.environ else free_port()
         master = ("--master", "--master-bind-host", address, "--master-bind-port", str(master_port))
-        with sender_pods(services.kubectl, senders, address, master_port):
-            tell(f"Locust's page is at http://127.0.0.1:{port}; {senders} sender pods connect to it; Ctrl-C ends all")
-            return _run(_locust(port, (*master, "--expect-workers", str(senders), *options)), environment)
+        expected = ("--expect-workers", str(senders), "--expect-workers-max-wait", str(CONNECT_S))
+        with sender_pods(services, senders, address, master_port):
+            tell(f"{PAGE}: http://127.0.0.1:{port}; {senders} sender pods are about to connect; Ctrl-C ends all")
+            return _run(_locust(port, (*master, *expected, *options)), environment)
 
 
 @contextmanager
-def sender_pods(kubectl: Kubectl, count: int, address: str, port: int) -> Iterator[None]:
-    """That many workers of the master at ``address``, for a while."""
+def sender_pods(services: ClusterServices, count: int, address: str, port: int) -> Iterator[None]:
+    """That many workers of the master at ``address``, for a while. PenstockError if others use them, or if they do not
+    come up.
+    """
+    kubectl = services.kubectl
+    for name in (SENDERS, CONTROLLER):
+        if pods := kubectl.pods_of(name):
+            raise PenstockError(f"a run or a load session is being played on this cluster: there is pod {pods[0].name}")
     env = [{"name": "LOAD_MASTER", "value": address}, {"name": "LOAD_PORT", "value": str(port)}]
     template = {"spec": {"containers": [{"name": "sender", "env": env}]}}
     try:
         kubectl.patch(f"deployment/{SENDERS}", {"spec": {"replicas": count, "template": template}})
+        _await(services, count)
         yield
     finally:
         empty(kubectl, SENDERS)
+
+
+def _await(services: ClusterServices, count: int) -> None:
+    deadline_s = time.monotonic() + READY_S
+    while sum(pod.ready and pod.alive for pod in services.kubectl.pods_of(SENDERS)) < count:
+        troubles = services.troubles()
+        if (lasting := hopeless(troubles)) or time.monotonic() > deadline_s:
+            raise PenstockError(
+                f"sender pods do not come up: {'; '.join(lasting or troubles) or 'see `kubectl get pods`'}"
+            )
+        time.sleep(POLL_S)
 
 
 def own_address(towards: str) -> str:
@@ -86,13 +123,17 @@ def _locust(port: int, options: Sequence[str]) -> list[str]:
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Until it ends by itself, or Ctrl-C does."""
+    """Until it ends by itself, or Ctrl-C, SIGTERM or a closed terminal ends it."""
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(HUNG_UP))
     with subprocess.Popen(command, env=environment, start_new_session=True) as process:
         try:
             return process.wait()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit) as end:
             process.send_signal(signal.SIGINT)
-            return process.wait(GRACE_S)
+            code = process.wait(GRACE_S)
+            if isinstance(end, SystemExit):
+                raise
+            return code
         finally:
             if process.poll() is None:
                 process.kill()

@@ -114,35 +114,45 @@ class Session:
         self._admin = admin_client(self._kafka)
         self._senders = senders
         self._sender: subprocess.Popen[bytes] | None = None
-        self._sending = self._stopped = False
+        self._sending = self._stopped = self._ending = False
 
     def stop(self, *_: object) -> None:
-        """Send nothing more. Takes what a signal handler is given."""
-        if self._sender is not None:
+        """Send nothing more; when told again, do not wait for what was sent either. Takes what a signal handler is
+        given. While things are put away it has no effect.
+        """
+        if self._ending:
+            return
+        again, self._stopped = self._stopped, True
+        if self._sender is not None and not again:
             self._sender.terminate()
-        elif not self._stopped and not self._sending:
-            self._stopped = True
+        elif again or not self._sending:
             raise StoppedError
 
     def play(self) -> SenderFigures:
         """Bring the fleet up, send, wait for the last result; everything is ended again on the way out."""
         with ExitStack() as ending:
-            ending.callback(self.forget)
-            create_topics(self._admin, {self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1})
-            ending.callback(delete_topics, self._admin, [self.spec.events_topic, self.spec.results_topic])
-            self.bring_up(ending)
-            reader = self._start("results", "producers.locust_results", output=sys.stdout.fileno())
-            ending.callback(end, reader)
-            start_s = math.ceil(time.time() + (LEAD_TO_SENDERS_S if self._senders else LEAD_S))
-            self.spec = msgspec.structs.replace(self.spec, start_ns=start_s * NANOS_PER_SECOND)
-            self.directory.write(self.directory.spec_file, self.spec)
-            self.tell_start()
-            per_second = tuple(self.schedule.arrivals_per_second().tolist())
-            self._sending = self._senders > 0
-            tell(Started(str(self.directory.path), self.spec.start_ns, per_second))
-            figures = self._sent_by_others() if self._senders else self._send(ending)
-            self._drain()
-            return figures
+            try:
+                return self._play(ending)
+            finally:
+                self._ending = True
+
+    def _play(self, ending: ExitStack) -> SenderFigures:
+        ending.callback(self.forget)
+        create_topics(self._admin, {self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1})
+        ending.callback(delete_topics, self._admin, [self.spec.events_topic, self.spec.results_topic])
+        self.bring_up(ending)
+        reader = self._start("results", "producers.locust_results", output=sys.stdout.fileno())
+        ending.callback(end, reader)
+        start_s = math.ceil(time.time() + (LEAD_TO_SENDERS_S if self._senders else LEAD_S))
+        self.spec = msgspec.structs.replace(self.spec, start_ns=start_s * NANOS_PER_SECOND)
+        self.directory.write(self.directory.spec_file, self.spec)
+        self.tell_start()
+        per_second = tuple(self.schedule.arrivals_per_second().tolist())
+        self._sending = self._senders > 0
+        tell(Started(str(self.directory.path), self.spec.start_ns, per_second))
+        figures = self._sent_by_others() if self._senders else self._send(ending)
+        self._drain()
+        return figures
 
     # --- the fleet ---------------------------------------------------------------------------------------------------
 
@@ -175,7 +185,7 @@ class Session:
 
     def _sent_by_others(self) -> SenderFigures:
         """What Locust's workers have sent, once all of them have said so; their deliveries become the run's."""
-        figures, deliveries, troubles = [], [], []
+        figures, deliveries = [], []
         for line in islice(sys.stdin.buffer, self._senders):
             sent = msgspec.json.decode(line, type=Sent)
             if sent.deliveries:
@@ -190,12 +200,11 @@ class Session:
                 deliveries.append(pq.read_table(file))
                 file.unlink()
                 figures.append(nothing.figures())
-                troubles += [f"sender {sent.sender} of {self._senders}: {sent.trouble}"] if sent.trouble else []
+                if sent.trouble:
+                    tell(Trouble(f"sender {sent.sender} of {self._senders}: {sent.trouble}"))
         if len(deliveries) < self._senders:
             raise PenstockError(f"Locust has gone: {len(deliveries)} of {self._senders} senders had ended")
         pq.write_table(pa.concat_tables(deliveries).sort_by("id"), self.directory.delivery_file, compression="zstd")
-        for trouble in troubles:
-            tell(Trouble(trouble))
         return together(figures)
 
     def _send(self, ending: ExitStack) -> SenderFigures:

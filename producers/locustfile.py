@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 from locust import LoadTestShape, User, events, task  # first: it makes the standard library gevent's
+from locust.exception import RPCError
 from locust.runners import STATE_MISSING, MasterRunner, WorkerRunner
 
 from penstock.clock import NANOS_PER_SECOND
@@ -37,6 +38,10 @@ MOST_USERS: Final = 100
 """At the peak; Locust warns of more a second."""
 END_S: Final = 180.0
 """How long a Stop waits for what was sent."""
+CLEAN_S: Final = 120.0
+"""How long it then waits for the session to put things away."""
+LEAVE_S: Final = 10.0
+"""How long a worker that ends waits for its sender; its pod is killed after 15 s."""
 WATCH_S: Final = 1.0
 WORDS: Final = 500
 """Of what a sender said last, characters."""
@@ -69,12 +74,15 @@ class Load:
         self.over = False
         self.senders: Senders | None = None
         self._listener: threading.Thread | None = None
+        self._stopping = False
 
     def start(self, environment: Any) -> None:
-        """Begin a session with what the page says."""
+        """Begin a session with what the page says, once the one before is over."""
+        if self._listener is not None:
+            self._listener.join()
         options = environment.parsed_options
         arguments = [text for name, (flag, _, _) in OPTIONS.items() for text in (flag, str(getattr(options, name)))]
-        self.started, self.over, self.senders = None, False, None
+        self.started, self.senders, self.over, self._stopping = None, None, False, False
         if isinstance(environment.runner, MasterRunner):
             self.senders = Senders(environment.runner)
             arguments += ["--senders", str(len(self.senders))]
@@ -88,20 +96,27 @@ class Load:
         self._listener.start()
 
     def stop(self) -> None:
-        """Send nothing more, wait for what was sent."""
-        process, self.process = self.process, None
-        if process is None or self._listener is None:
+        """Send nothing more, wait for what was sent. Whoever calls this meanwhile waits as well."""
+        process, listener = self.process, self._listener
+        if process is None or listener is None:
             return
-        if process.poll() is None:
+        if process.poll() is None and not self._stopping:
+            self._stopping = True
             log.info("stopping: what was sent is waited for")
             if self.senders is not None:
                 self.senders.stop()
             process.terminate()
-        self._listener.join(timeout=END_S)
+        listener.join(timeout=END_S)
+        if process.poll() is None:
+            log.warning("what was sent is not done after %g s: it is given up", END_S)
+            process.terminate()
+            listener.join(timeout=CLEAN_S)
         if process.poll() is None:
             process.kill()
         process.wait()
-        self.over = False  # the shape is asked before the next session has begun
+        if self.process is process:
+            self.process = None
+            self.over = False  # the shape is asked before the next session has begun
 
     def rate_now(self) -> int:
         """Events that the schedule has in this second; 0 before the fleet stands."""
@@ -147,10 +162,9 @@ class Senders:
     """
 
     def __init__(self, runner: MasterRunner) -> None:
-        there = (runner.clients.ready, runner.clients.spawning, runner.clients.running)
-        self._workers = [node.id for nodes in there for node in nodes]
         self._runner = runner
-        self._waited_for = dict(enumerate(self._workers))
+        self._workers = dict(enumerate(ready_workers(runner)))
+        self._waited_for = set(self._workers)
         self._stopping = False
         self._directory: Path | None = None
         self._session: subprocess.Popen[bytes] | None = None
@@ -167,43 +181,57 @@ class Senders:
             return
         run = RunDirectory(directory)
         files = {file.name: file.read_bytes() for file in (run.spec_file, run.schedule_file)}
-        for number, worker in tuple(self._waited_for.items()):
+        for number in self._workers:
             share = f"{number}/{len(self)}"
-            self._runner.send_message(PLAY, {"files": files, "number": number, "share": share}, worker)
+            self._say(number, PLAY, {"run": directory.name, "number": number, "share": share, "files": files})
         threading.Thread(target=self._watch, daemon=True).start()
 
     def stop(self) -> None:
         """Have them send nothing more."""
         self._stopping = True
-        for worker in tuple(self._waited_for.values()):
-            self._runner.send_message(STOP, None, worker)
+        if self._directory is not None:
+            for number in tuple(self._waited_for):
+                self._say(number, STOP, {"run": self._directory.name})
 
     def hear(self, said: dict[str, Any]) -> None:
-        """One of them has ended; ``said`` as by ``Worker.play``."""
+        """One of them has ended; ``said`` as by ``Worker.play``. What one says that was given up does not count."""
         number = said["number"]
-        if self._directory is None:
+        if self._directory is None or said["run"] != self._directory.name or number not in self._waited_for:
             return
-        if said["deliveries"]:
-            file = self._directory / f"delivery-{number}.parquet"
-            file.write_bytes(said["deliveries"])
-            self._tell(Sent(number, msgspec.Raw(said["figures"].encode()), file.name))
-        else:
+        if not said["deliveries"]:
             self._tell(Sent(number, trouble=said["trouble"]))
+            return
+        file = self._directory / f"delivery-{number}.parquet"
+        try:
+            file.write_bytes(said["deliveries"])
+        except OSError as error:
+            self._tell(Sent(number, trouble=f"its deliveries cannot be written: {error}"))
+        else:
+            self._tell(Sent(number, msgspec.Raw(said["figures"].encode()), file.name))
 
     def _watch(self) -> None:
         """A worker that has gone will not say anything. One that was told to stop is gone for a moment."""
+        assert self._directory is not None
         before: set[int] = set()
         while self._waited_for:
-            nodes = {number: self._runner.clients.get(worker) for number, worker in self._waited_for.items()}
+            nodes = {number: self._runner.clients.get(self._workers[number]) for number in self._waited_for}
             gone = {number for number, node in nodes.items() if node is None or node.state == STATE_MISSING}
             for number in gone & before:
+                self._say(number, STOP, {"run": self._directory.name})  # should it come back
                 self._tell(Sent(number, trouble="it was lost: what it had sent, its results alone can say"))
             before = gone
             time.sleep(WATCH_S)
 
+    def _say(self, number: int, message: str, data: dict[str, Any]) -> None:
+        try:
+            self._runner.send_message(message, data, self._workers[number])
+        except RPCError as error:
+            log.warning("sender %d: %s", number, error)
+
     def _tell(self, sent: Sent) -> None:
-        if self._waited_for.pop(sent.sender, None) is None:
+        if sent.sender not in self._waited_for:
             return
+        self._waited_for.remove(sent.sender)
         if self._session is not None and self._session.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._session.stdin.write(msgspec.json.encode(sent) + b"\n")
@@ -215,11 +243,28 @@ class Worker:
 
     def __init__(self) -> None:
         self._sender: subprocess.Popen[bytes] | None = None
+        self._run = ""
+        self._stopped: set[str] = set()
+        self._idle = threading.Event()
+        self._idle.set()
 
     def play(self, environment: Any, msg: Any, **_: Any) -> None:
         """Send, and tell the master what became of it."""
-        number, share, files = msg.data["number"], msg.data["share"], msg.data["files"]
-        log.info("sending share %s", share)
+        said = {"run": msg.data["run"], "number": msg.data["number"], "figures": "", "deliveries": b"", "trouble": ""}
+        log.info("sending share %s", msg.data["share"])
+        self._idle.clear()
+        try:
+            said |= self._send(msg.data["run"], msg.data["share"], msg.data["files"])
+        except (OSError, subprocess.SubprocessError, LookupError) as error:
+            said["trouble"] = f"{type(error).__name__}: {error}"
+        finally:
+            self._sender = None
+            environment.runner.send_message(SENT, said)
+            self._idle.set()
+        log.info("share %s: %s", msg.data["share"], said["trouble"] or "played")
+
+    def _send(self, run: str, share: str, files: dict[str, bytes]) -> dict[str, Any]:
+        self._run = run
         with tempfile.TemporaryDirectory(prefix="share-") as folder:
             directory = RunDirectory(Path(folder))
             for name, content in files.items():
@@ -231,20 +276,37 @@ class Worker:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
+            if run in self._stopped:
+                sender.terminate()
             out, err = sender.communicate()
-            figures, deliveries, trouble = "", b"", ""
             if sender.returncode == 0:
-                figures, deliveries = out.decode().splitlines()[-1], directory.delivery_file.read_bytes()
-            elif sender.returncode != -signal.SIGTERM:  # stopped before it had read its schedule
-                trouble = f"ended with {sender.returncode}: {err.decode(errors='replace').strip()[-WORDS:]}"
-        said = {"number": number, "figures": figures, "deliveries": deliveries, "trouble": trouble}
-        environment.runner.send_message(SENT, said)
-        log.info("share %s: %s", share, trouble or "played")
+                figures = out.decode().splitlines()[-1]
+                return {"figures": figures, "deliveries": directory.delivery_file.read_bytes()}
+            if sender.returncode == -signal.SIGTERM:  # stopped before it had read its schedule
+                return {}
+            return {"trouble": f"ended with {sender.returncode}: {err.decode(errors='replace').strip()[-WORDS:]}"}
 
-    def stop(self, **_: Any) -> None:
-        """Send nothing more; what was sent is waited for."""
-        if self._sender is not None and self._sender.poll() is None:
+    def stop(self, run: str = "") -> None:
+        """Send nothing more of that run, or of the present one; what was sent is waited for."""
+        self._stopped.add(run or self._run)
+        if self._sender is not None and self._sender.poll() is None and run in ("", self._run):
             self._sender.terminate()
+
+    def hear_stop(self, msg: Any, **_: Any) -> None:
+        """The master says so."""
+        self.stop(msg.data["run"])
+
+    def leave(self) -> None:
+        """The worker ends: tell what was sent, as long as there is time for that."""
+        self.stop()
+        self._idle.wait(LEAVE_S)
+
+
+def ready_workers(runner: MasterRunner) -> list[str]:
+    """Those that are connected."""
+    return [
+        node.id for nodes in (runner.clients.ready, runner.clients.spawning, runner.clients.running) for node in nodes
+    ]
 
 
 load = Load()
@@ -267,7 +329,21 @@ class FollowSchedule(LoadTestShape):
         """Users now, and how fast to come to them; None ends the test."""
         if load.over:
             return None
+        self._await_workers()
         return max(1, round(load.rate_now() / load.events_a_user())), float(MOST_USERS)
+
+    def _await_workers(self) -> None:
+        """Before a session begins: the schedule is shared among those who are there by then."""
+        told = False
+        while load.process is None and isinstance(self.runner, MasterRunner):
+            options: Any = self.runner.environment.parsed_options
+            expected, there = options.expect_workers, len(ready_workers(self.runner))
+            if there >= expected:
+                return
+            if not told:
+                log.info("%d of %d workers are connected: the others are waited for", there, expected)
+                told = True
+            time.sleep(WATCH_S)
 
 
 def add_options(parser: Any) -> None:
@@ -283,7 +359,7 @@ def acquaint(runner: Any, **_: Any) -> None:
         runner.register_message(SENT, hear)
     elif isinstance(runner, WorkerRunner):
         runner.register_message(PLAY, worker.play, concurrent=True)
-        runner.register_message(STOP, worker.stop)
+        runner.register_message(STOP, worker.hear_stop)
 
 
 def hear(msg: Any, **_: Any) -> None:
@@ -299,9 +375,15 @@ def begin(environment: Any, **_: Any) -> None:
 
 
 def finish(environment: Any, **_: Any) -> None:
-    """Stop on the page, the end of the session, or Ctrl-C."""
+    """Stop on the page, the end of the session, or Ctrl-C. A worker's master tells it itself when to stop."""
+    if not isinstance(environment.runner, WorkerRunner):
+        load.stop()
+
+
+def leave(environment: Any, **_: Any) -> None:
+    """Locust ends."""
     if isinstance(environment.runner, WorkerRunner):
-        worker.stop()
+        worker.leave()
     else:
         load.stop()
 
@@ -311,4 +393,4 @@ hooks.init_command_line_parser.add_listener(add_options)
 hooks.init.add_listener(acquaint)
 hooks.test_start.add_listener(begin)
 hooks.test_stop.add_listener(finish)
-hooks.quitting.add_listener(finish)
+hooks.quitting.add_listener(leave)

@@ -86,8 +86,11 @@ class DriverPod:
             code = self._follow(out)
         except KeyboardInterrupt:
             self._tell("interrupted: the run is being ended on the cluster; Ctrl-C again leaves it alone with that")
-            self._execute(f"kill -INT {self._pid} 2>/dev/null || true")
+            self._interrupt()
             code = self._follow(out)
+        except SystemExit:
+            self._interrupt()  # it ends by itself, and is not waited for
+            raise
         for name in self._fetch(runs):
             self._tell(f"copied from the driver's pod: {runs / name}")
         self._execute(f"rm -rf {self._session}")
@@ -103,6 +106,8 @@ class DriverPod:
             while not over.is_set():
                 with self._kubectl.open("port-forward", f"deployment/{DRIVER}", str(port)) as process:
                     processes.append(process)
+                    if over.is_set():
+                        process.terminate()
                     for _ in process.stdout or ():  # it tells of every connection, and ends if one is refused
                         pass
                 over.wait(FORWARD_AGAIN_S)
@@ -116,6 +121,9 @@ class DriverPod:
             for process in processes:
                 process.terminate()
             thread.join()
+
+    def _interrupt(self) -> None:
+        self._execute(f"kill -INT {self._pid} 2>/dev/null || true")
 
     # --- one command -------------------------------------------------------------------------------------------------
 

@@ -30,10 +30,14 @@ class KubernetesWorld(OneRunWorld):
             raise PenstockError("brokers and monitoring are not all ready: `kubectl --namespace penstock get pods`")
         if self._started_cluster:
             self._services.up()
-        self._started_supervisor = not supervisor_runs(self._local)
-        self._local.up(())
-        if self._started_cluster:
-            warm_up(self._services.endpoints().require("kafka"))
+        try:
+            self._started_supervisor = not supervisor_runs(self._local)
+            self._local.up(())
+            if self._started_cluster:
+                warm_up(self._services.endpoints().require("kafka"))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(

@@ -49,6 +49,33 @@ def wait(what: str, condition: Callable[[], bool], log: Path) -> None:
         time.sleep(0.1)
 
 
+class Page:
+    """Locust's page, over HTTP."""
+
+    def __init__(self) -> None:
+        port = free_port()
+        self.options = ("--web-host", "127.0.0.1", "--web-port", str(port))
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE_S)
+
+    def answers(self) -> bool:
+        with suppress(httpx.TransportError):
+            return self.client.get("/").is_success
+        return False
+
+    def start(self, workload: str, rate: str = "0") -> None:
+        fields = {"workload": workload, "rate": rate, "slo": "0.3", "scaler": "linear", "partitions": "2"}
+        assert self.client.post("/swarm", data=fields).json()["success"]
+
+    def stop(self) -> None:
+        assert self.client.post("/stop").json()["success"]
+
+    def requests(self) -> int:
+        return int(self.client.get("/stats/requests").json()["stats"][-1]["num_requests"])
+
+    def state(self) -> str:
+        return str(self.client.get("/stats/requests").json()["state"])
+
+
 class Results:
     """Reads the run's results beside Locust."""
 
@@ -138,40 +165,28 @@ def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen_as_spark_comput
 def test_the_page_starts_a_session_and_stops_it_and_what_was_sent_is_waited_for(
     local_services: LocalServices, tmp_path: Path
 ) -> None:
-    log, port = tmp_path / "locust.log", free_port()
-    process = locust(tmp_path, local_services.environment(), "--web-host", "127.0.0.1", "--web-port", str(port))
-    page = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=PATIENCE_S)
-
-    def answers() -> bool:
-        with suppress(httpx.TransportError):
-            return page.get("/").is_success
-        return False
-
-    def requests() -> int:
-        return int(page.get("/stats/requests").json()["stats"][-1]["num_requests"])
-
+    log, page = tmp_path / "locust.log", Page()
+    process = locust(tmp_path, local_services.environment(), *page.options)
     try:
-        wait("the page", answers, log)
-        assert all(f'"{name}"' in page.get("/").text for name in ("workload", "rate", "slo", "scaler"))
-        wrong = {"workload": "constant", "rate": "0", "slo": "0.3", "scaler": "linear"}
-        assert page.post("/swarm", data=wrong).json()["success"]
-        wait("a clear line", lambda: "constant needs rate_per_s" in page.get("/stats/requests").text, log)
-        wait("the end", lambda: page.get("/stats/requests").json()["state"] == "stopped", log)
-        right = {**wrong, "workload": "constant:rate_per_s=10,duration_s=600", "rate": "20"}
-        assert page.post("/swarm", data=right).json()["success"]
-        wait("results", lambda: requests() > 40, log)
-        assert page.get("/stop").status_code == 405
-        assert page.post("/stop").json()["success"]
+        wait("the page", page.answers, log)
+        assert all(f'"{name}"' in page.client.get("/").text for name in ("workload", "rate", "slo", "scaler"))
+        page.start(workload="constant")
+        wait("a clear line", lambda: "constant needs rate_per_s" in page.client.get("/stats/requests").text, log)
+        wait("the end", lambda: page.state() == "stopped", log)
+        page.start(workload="constant:rate_per_s=10,duration_s=600", rate="20")
+        wait("results", lambda: page.requests() > 40, log)
+        assert page.client.get("/stop").status_code == 405
+        page.stop()
         directory = RunDirectory.open(next((tmp_path / "runs").iterdir()))
         acknowledged = len(pq.read_table(directory.delivery_file)["acked_ns"].drop_null())
         assert 40 < acknowledged < 600 * 20
         # Locust gives the same answer for two seconds.
-        wait("all that was sent", lambda: requests() >= acknowledged, log)
-        assert requests() == acknowledged
+        wait("all that was sent", lambda: page.requests() >= acknowledged, log)
+        assert page.requests() == acknowledged
         process.send_signal(signal.SIGINT)
         process.wait(PATIENCE_S)
     finally:
-        page.close()
+        page.client.close()
         process.kill()
         process.wait()
     assert directory.spec().slo_s == 0.3
@@ -222,6 +237,28 @@ def test_two_workers_send_each_event_once(
     assert "ended: 100.00 % of the schedule sent" in said
     assert "Traceback" not in said
     assert not list(directory.path.glob("delivery-*"))
+
+
+@pytest.mark.live
+def test_stopped_and_started_again_each_session_has_its_own_deliveries(
+    distributed: Callable[..., list["subprocess.Popen[bytes]"]], tmp_path: Path
+) -> None:
+    log, page = tmp_path / "locust.log", Page()
+    distributed(*page.options, "--expect-workers", "2")
+    with page.client:
+        wait("the page", page.answers, log)
+        page.start("constant:rate_per_s=20,duration_s=600")  # the workers have hardly begun
+        wait("results", lambda: page.requests() > 40, log)
+        page.stop()
+        page.start("constant:rate_per_s=20,duration_s=5")
+        wait("the end", lambda: "ended: 100.00 % of the schedule sent" in log.read_text(), log)
+        wait("its results", lambda: page.requests() == 100, log)
+    first, second = (RunDirectory.open(path) for path in sorted((tmp_path / "runs").iterdir()))
+    for directory, events in ((first, 12_000), (second, 100)):
+        assert pq.read_table(directory.delivery_file)["id"].to_pylist() == list(range(events))
+    acked = [pq.read_table(each.delivery_file)["acked_ns"].drop_null() for each in (first, second)]
+    assert 40 < len(acked[0]) < 12_000 and len(acked[1]) == 100
+    assert "Traceback" not in log.read_text()
 
 
 @pytest.mark.live
