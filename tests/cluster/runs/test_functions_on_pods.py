@@ -4,6 +4,7 @@ They need what the runs of a consumer group need (``test_streams_on_pods``), and
 """
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -44,10 +45,11 @@ def test_a_pipeline_scales_pods_and_every_request_is_accounted_for(brokers: Clus
     assert served, phases  # others may have been taken back on their way
     assert set(whole) <= set(summary.starts), summary.starts
     assert function_pods(brokers) == []
-    left = brokers.kubectl.run(
-        "get", f"--raw=/api/v1/namespaces/{NAMESPACE}/services/gateway:http/proxy/penstock/functions"
-    )
-    assert left.strip() == b"[]", "the run's functions are deleted"
+    path = f"/api/v1/namespaces/{NAMESPACE}/services/gateway:http/proxy/penstock/functions"
+    deadline_s = time.monotonic() + 30
+    while (left := brokers.kubectl.run("get", f"--raw={path}").strip()) != b"[]":  # gone a moment after its last pod
+        assert time.monotonic() < deadline_s, f"the run's functions are not deleted: {left.decode()}"
+        time.sleep(0.5)
 
 
 @pytest.mark.parametrize("fault", ["kill-worker@6", "kill-controller@6", "kill-dataflow@6"])
