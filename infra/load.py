@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,12 +16,11 @@ from typing import Final
 
 import producers
 from infra.kubernetes.driver_pod import DRIVER, HERE, DriverPod
-from infra.kubernetes.run_pods import CONTROLLER, empty
-from infra.kubernetes.services import ClusterServices, hopeless
+from infra.kubernetes.run_pods import CONTROLLER, empty, require_idle
+from infra.kubernetes.services import ClusterServices
 from infra.kubernetes.world import KubernetesWorld
 from infra.local.ports import free_port, require_free
 from infra.local.services import ALL_SERVICES, LocalServices
-from penstock.errors import PenstockError
 from penstock.settings import Folders
 from penstock.world import Progress
 
@@ -35,7 +33,6 @@ GRACE_S: Final = 360.0
 """After Ctrl-C: what was sent is waited for, and the pods' end."""
 READY_S: Final = 120.0
 CONNECT_S: Final = 60
-POLL_S: Final = 0.5
 HUNG_UP: Final = 129
 
 
@@ -85,28 +82,19 @@ def sender_pods(services: ClusterServices, count: int, address: str, port: int) 
     come up.
     """
     kubectl = services.kubectl
-    for name in (SENDERS, CONTROLLER):
-        if pods := kubectl.pods_of(name):
-            raise PenstockError(f"a run or a load session is being played on this cluster: there is pod {pods[0].name}")
+    require_idle(kubectl, SENDERS, CONTROLLER)
     env = [{"name": "LOAD_MASTER", "value": address}, {"name": "LOAD_PORT", "value": str(port)}]
     template = {"spec": {"containers": [{"name": "sender", "env": env}]}}
     try:
         kubectl.patch(f"deployment/{SENDERS}", {"spec": {"replicas": count, "template": template}})
-        _await(services, count)
+        services.await_pods(
+            lambda: sum(pod.ready and pod.alive for pod in kubectl.pods_of(SENDERS)) >= count,
+            "sender pods do not come up",
+            READY_S,
+        )
         yield
     finally:
         empty(kubectl, SENDERS)
-
-
-def _await(services: ClusterServices, count: int) -> None:
-    deadline_s = time.monotonic() + READY_S
-    while sum(pod.ready and pod.alive for pod in services.kubectl.pods_of(SENDERS)) < count:
-        troubles = services.troubles()
-        if (lasting := hopeless(troubles)) or time.monotonic() > deadline_s:
-            raise PenstockError(
-                f"sender pods do not come up: {'; '.join(lasting or troubles) or 'see `kubectl get pods`'}"
-            )
-        time.sleep(POLL_S)
 
 
 def own_address(towards: str) -> str:

@@ -286,10 +286,10 @@ class Worker:
                 return {}
             return {"trouble": f"ended with {sender.returncode}: {err.decode(errors='replace').strip()[-WORDS:]}"}
 
-    def stop(self, run: str = "") -> None:
-        """Send nothing more of that run, or of the present one; what was sent is waited for."""
-        self._stopped.add(run or self._run)
-        if self._sender is not None and self._sender.poll() is None and run in ("", self._run):
+    def stop(self, run: str) -> None:
+        """Send nothing more of that run; what was sent is waited for."""
+        self._stopped.add(run)
+        if self._sender is not None and run == self._run:
             self._sender.terminate()
 
     def hear_stop(self, msg: Any, **_: Any) -> None:
@@ -298,7 +298,7 @@ class Worker:
 
     def leave(self) -> None:
         """The worker ends: tell what was sent, as long as there is time for that."""
-        self.stop()
+        self.stop(self._run)
         self._idle.wait(LEAVE_S)
 
 

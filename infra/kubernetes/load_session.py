@@ -5,10 +5,9 @@
 from contextlib import ExitStack
 from typing import ClassVar
 
-from infra.kubernetes.run_pods import CONTROLLER, RunPods
+from infra.kubernetes.run_pods import CONTROLLER, RunPods, require_idle
 from infra.kubernetes.services import ClusterServices
 from infra.local.services import LocalServices
-from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, WorldName
 from penstock.schedule import Schedule
@@ -32,8 +31,7 @@ class PodSession(Session):
 
     def bring_up(self, ending: ExitStack) -> None:
         """The controller's pod, which brings up the consumers'."""
-        if busy := self._services.kubectl.pods_of(CONTROLLER):
-            raise PenstockError(f"a run is being played on this cluster: pod {busy[0].name} is its controller")
+        require_idle(self._services.kubectl, CONTROLLER)
         ending.callback(self._end)
         self._pods.begin()
         self._pods.await_ready()

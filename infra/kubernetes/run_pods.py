@@ -151,6 +151,13 @@ class RunPods:
             )
 
 
+def require_idle(kubectl: Kubectl, *deployments: str) -> None:
+    """Raise PenstockError if any of these Deployments has pods: somebody plays here."""
+    for name in deployments:
+        if pods := kubectl.pods_of(name):
+            raise PenstockError(f"a run or a load session is being played on this cluster: there is pod {pods[0].name}")
+
+
 def empty(kubectl: Kubectl, deployment: str) -> None:
     """Have a Deployment without pods; returns when the last is gone. PenstockError if some stay."""
     kubectl.run("scale", f"deployment/{deployment}", "--replicas=0")

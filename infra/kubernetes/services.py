@@ -8,7 +8,7 @@ import os
 import secrets
 import time
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -143,12 +143,16 @@ class ClusterServices:
             self._tell(f"cluster: overlay {self._overlay.name} leaves Grafana out")
 
     def _await_ready(self) -> None:
-        deadline_s = time.monotonic() + READY_TIMEOUT_S
-        while not self.is_up():
+        self.await_pods(self.is_up, f"namespace {self.kubectl.namespace} does not come up")
+
+    def await_pods(self, there: Callable[[], bool], otherwise: str, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Until they are there. PenstockError that begins with ``otherwise`` if they won't be, or are not in time."""
+        deadline_s = time.monotonic() + timeout_s
+        while not there():
             troubles = self.troubles()
             if (lasting := hopeless(troubles)) or time.monotonic() > deadline_s:
                 reasons = "; ".join(lasting or troubles) or "see `kubectl get pods`"
-                raise PenstockError(f"namespace {self.kubectl.namespace} does not come up: {reasons}")
+                raise PenstockError(f"{otherwise}: {reasons}")
             time.sleep(POLL_S)
 
     def troubles(self) -> list[str]:
