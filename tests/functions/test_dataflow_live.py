@@ -188,7 +188,7 @@ def test_busy_and_absent_functions_keep_requests_waiting_however_long(begin: Beg
         run = begin(server)
         with run.manager(patience=Patience(attempts=2, rest_s=0.02)):
             run.send(6)
-            run.wait(lambda: sum(server.calls.values()) > 20)
+            run.wait(lambda: run.snapshot().functions[0].arrived == 6 and run.snapshot().functions[0].refused > 20)
             waiting = run.snapshot().functions[0]
             assert waiting.waiting + waiting.in_flight == 6 and waiting.failed == 0 and len(waiting.laxity_s) == 6
             free.set()
