@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import producers
-from infra.kubernetes.driver_pod import DRIVER, HERE, DriverPod
+from infra.kubernetes.driver_pod import HERE, DriverPod
 from infra.kubernetes.run_pods import CONTROLLER, empty, require_idle
 from infra.kubernetes.services import ClusterServices
 from infra.kubernetes.world import KubernetesWorld
@@ -31,7 +31,6 @@ MASTER_PORT: Final = 5557
 """Of the master in the driver's pod: its network policy lets senders connect to this one."""
 GRACE_S: Final = 360.0
 """After Ctrl-C: what was sent is waited for, and the pods' end."""
-READY_S: Final = 120.0
 CONNECT_S: Final = 60
 HUNG_UP: Final = 129
 
@@ -57,10 +56,6 @@ def play_on_cluster(
     driver = DriverPod(tell)
     if HERE not in os.environ and not services.is_up():
         services.up()
-        if driver.there():
-            services.kubectl.run(
-                "rollout", "status", f"deployment/{DRIVER}", f"--timeout={READY_S:g}s", timeout_s=2 * READY_S
-            )
     if driver.there():
         handed_on = ("load", "--target", overlay, "--port", str(port), "--senders", str(senders), "--", *options)
         with driver.forwarding(port):
@@ -90,7 +85,6 @@ def sender_pods(services: ClusterServices, count: int, address: str, port: int) 
         services.await_pods(
             lambda: sum(pod.ready and pod.alive for pod in kubectl.pods_of(SENDERS)) >= count,
             "sender pods do not come up",
-            READY_S,
         )
         yield
     finally:

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from infra.kubernetes.kubectl import Kubectl, unpack
-from infra.kubernetes.services import NAMESPACE
+from infra.kubernetes.services import DRIVER, NAMESPACE
 from penstock.errors import PenstockError
 from penstock.world import Progress
 
-DRIVER: Final = "driver"
 RUNS: Final = "/runs"
 """Of the pod: PENSTOCK_RUNS in driver.yaml."""
 HERE: Final = "PENSTOCK_DRIVER"

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from infra.kubernetes.kubectl import Kubectl, unpack
-from infra.kubernetes.services import PART_OF, ClusterServices, hopeless
+from infra.kubernetes.services import PART_OF, ClusterServices
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
@@ -15,7 +15,6 @@ from penstock.runspec import RunSpec
 CONTROLLER: Final = "controller"
 SPEC: Final = "run"
 JOURNAL: Final = ("decisions.jsonl", "replicas.jsonl", "controller-state.json")
-READY_TIMEOUT_S: Final = 180.0
 GONE_TIMEOUT_S: Final = 60.0
 KILL_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.3
@@ -51,18 +50,7 @@ class RunPods:
 
     def await_ready(self) -> None:
         """Until the initial replicas serve. PenstockError with the reason if they can't."""
-        deadline_s = time.monotonic() + READY_TIMEOUT_S
-        ready = f"{self._folder}/{self._directory.controller_ready_file.name}"
-        while True:
-            if any(pod.life is not None for pod in self._kubectl.pods_of(CONTROLLER)):
-                try:
-                    self._execute(f"for i in $(seq 50); do [ -e '{ready}' ] && exit 0; sleep 0.1; done; exit 1")
-                except PenstockError:
-                    pass  # not yet, or it has just been started again
-                else:
-                    return
-            self._check(deadline_s)
-            time.sleep(POLL_S)
+        self._services.await_pods(self._serves, "the run's pods do not come up", CONTROLLER)
 
     def tell_start(self) -> None:
         """The run has a start, which its directory has: tell the controller, and whoever would take its place."""
@@ -138,17 +126,16 @@ class RunPods:
             }
         )
 
-    def _check(self, deadline_s: float) -> None:
-        """Raise PenstockError if the pods will not come up, or have not in time."""
-        troubles = self._services.troubles()
-        if lasting := hopeless(troubles):
-            raise PenstockError(f"the run's pods do not come up: {'; '.join(lasting)}")
-        if time.monotonic() > deadline_s:
-            said = self._kubectl.run("logs", f"deployment/{CONTROLLER}", "--tail=5").decode(errors="replace")
-            raise PenstockError(
-                f"controller and consumers are not ready after {READY_TIMEOUT_S:g} s: "
-                f"{'; '.join(troubles) or 'the end of its log:'}\n{said}"
-            )
+    def _serves(self) -> bool:
+        """Whether the controller has said so; it is given some seconds."""
+        if all(pod.life is None for pod in self._kubectl.pods_of(CONTROLLER)):
+            return False
+        ready = f"{self._folder}/{self._directory.controller_ready_file.name}"
+        try:
+            self._execute(f"for i in $(seq 50); do [ -e '{ready}' ] && exit 0; sleep 0.1; done; exit 1")
+        except PenstockError:
+            return False  # not yet, or it has just been started again
+        return True
 
 
 def require_idle(kubectl: Kubectl, *deployments: str) -> None:

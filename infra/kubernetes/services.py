@@ -29,11 +29,14 @@ BASE: Final = Path(__file__).parent / "base"
 OVERLAYS: Final = Path(__file__).parent / "overlays"
 SHARED: Final = frozenset(("kafka", "rabbitmq", "redis", "prometheus", "gateway"))
 """By the name of their pods, whatever makes those."""
+DRIVER: Final = "driver"
+"""Deployment and pods of overlays in which runs are played by a pod."""
 CREDENTIALS: Final = "secret/penstock"
 PART_OF: Final = {"app.kubernetes.io/part-of": "penstock"}
-READY_TIMEOUT_S: Final = 180.0
+READY_TIMEOUT_S: Final = 300.0
+"""A node that is added for a pod has to fetch the pod's image first."""
 DELETE_TIMEOUT_S: Final = 180.0
-POLL_S: Final = 0.5
+POLL_S: Final = 0.3
 HOPELESS: Final = (
     *("ErrImage", "ImagePull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"),
     "forbidden",  # a quota that is reached, a policy that lets a pod not in
@@ -60,15 +63,7 @@ class ClusterServices:
     def is_up(self) -> bool:
         """Whether brokers and monitoring are there and ready. Raises NoClusterError."""
         self.kubectl.require_cluster()
-        if not self._ours():
-            return False
-        found = self.kubectl.get("pods", f"--selector={NAME}")["items"]
-        ready = {
-            each["metadata"]["labels"][NAME]
-            for each in found
-            if (pod := msgspec.convert(each, Pod)).ready and pod.alive
-        }
-        return ready.issuperset(SHARED)
+        return self._ours() and self._ready() >= SHARED
 
     def up(self) -> None:
         """Make what is not there yet and wait until it is ready. What a failed or interrupted ``up`` has made in a
@@ -143,16 +138,34 @@ class ClusterServices:
             self._tell(f"cluster: overlay {self._overlay.name} leaves Grafana out")
 
     def _await_ready(self) -> None:
-        self.await_pods(self.is_up, f"namespace {self.kubectl.namespace} does not come up")
+        driven = self.kubectl.run("get", f"deployment/{DRIVER}", "--ignore-not-found").strip()
+        expected = SHARED | {DRIVER} if driven else SHARED
+        self.await_pods(lambda: expected <= self._ready(), f"namespace {self.kubectl.namespace} does not come up")
 
-    def await_pods(self, there: Callable[[], bool], otherwise: str, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Until they are there. PenstockError that begins with ``otherwise`` if they won't be, or are not in time."""
-        deadline_s = time.monotonic() + timeout_s
+    def _ready(self) -> set[str]:
+        """Names of what has a pod that is ready."""
+        found = self.kubectl.get("pods", f"--selector={NAME}")["items"]
+        return {
+            each["metadata"]["labels"][NAME]
+            for each in found
+            if (pod := msgspec.convert(each, Pod)).ready and pod.alive
+        }
+
+    def await_pods(self, there: Callable[[], bool], otherwise: str, log_of: str = "") -> None:
+        """Until they are there. PenstockError that begins with ``otherwise`` if they won't be, or are not in time; then
+        with the end of the log of Deployment ``log_of``, which may know why.
+        """
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
         while not there():
             troubles = self.troubles()
-            if (lasting := hopeless(troubles)) or time.monotonic() > deadline_s:
-                reasons = "; ".join(lasting or troubles) or "see `kubectl get pods`"
-                raise PenstockError(f"{otherwise}: {reasons}")
+            if lasting := hopeless(troubles):
+                raise PenstockError(f"{otherwise}: {'; '.join(lasting)}")
+            if time.monotonic() > deadline_s:
+                reasons = "; ".join(troubles) or "see `kubectl get pods`"
+                if log_of:
+                    said = self.kubectl.run("logs", f"deployment/{log_of}", "--tail=5").decode(errors="replace")
+                    reasons += f"; the end of the log of {log_of}:\n{said}"
+                raise PenstockError(f"{otherwise} within {READY_TIMEOUT_S:g} s: {reasons}")
             time.sleep(POLL_S)
 
     def troubles(self) -> list[str]:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,7 @@ import index  # noqa: E402 - found from here on
 import parcels  # noqa: E402
 from floor import Floor  # noqa: E402
 
+LOCK = ROOM.parent / "uv.lock"
 PAYMENT = {
     "account": "account-000-0001",
     "merchant": "merchant-0001",
@@ -267,6 +269,13 @@ def test_every_function_of_every_pipeline_has_a_handler_and_stands_in_the_stack(
     for name, folder in built.items():
         assert handler_folder(f"penstock/{name}:latest") == HANDLERS / folder
         assert (HANDLERS / folder / "requirements.txt").is_file()
+
+
+def test_images_install_versions_that_the_lock_has() -> None:
+    locked = {(each["name"], each["version"]) for each in tomllib.loads(LOCK.read_text())["package"]}
+    wanted = [line.split("==") for file in ROOM.rglob("requirements.txt") for line in file.read_text().split()]
+    assert {name for name, *_ in wanted} >= {"numpy", "cryptography", "fpdf2", "segno", "flask"}
+    assert {tuple(each) for each in wanted} <= locked
 
 
 def test_the_floors_of_the_stack_are_the_experiments_service_times() -> None:
