@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from controller.actuators.function_roster import FunctionRoster
-from controller.actuators.provider_api import GatewayError, ProviderApi
+from controller.actuators.provider_api import GatewayError, ProviderApi, SlowGatewayError
 from controller.actuators.stepping import SteppingActuator
 from penstock.caps import grant
 from penstock.clock import NANOS_PER_SECOND
@@ -169,24 +169,38 @@ class OpenFaasActuator(SteppingActuator[FunctionRoster]):
         with self._lock:
             self._deployments.clear()
             self._wanted = dict.fromkeys(self.functions, 0)
+        asked = False
         try:
-            there = self._api.functions()
-            for name in self.functions:
-                if name in own:
-                    self._api.delete(name)
-                elif name in there:
-                    self._api.scale(name, 0)
-            with self._lock:
-                for name in () if self._tells_events else self.functions:
-                    self._roster.ask(name, 0, time.time_ns())
-            while left := self._left(own):
-                if time.monotonic() > deadline_s:
-                    raise PenstockError(f"functions {', '.join(left)} have not ended within {timeout_s:g} s")
-                time.sleep(0.1)
+            while True:
+                try:
+                    if not asked:
+                        self._ask_to_end(own)
+                        asked = True
+                    if not (left := self._left(own)):
+                        return
+                except SlowGatewayError:
+                    if time.monotonic() > deadline_s:
+                        raise
+                else:
+                    if time.monotonic() > deadline_s:
+                        raise PenstockError(f"functions {', '.join(left)} have not ended within {timeout_s:g} s")
+                    time.sleep(0.1)
         except GatewayError as error:
             raise PenstockError(f"replicas may be left: {error}") from None
         finally:
             self._api.close()
+
+    def _ask_to_end(self, own: frozenset[str]) -> None:
+        """Asking twice does no harm."""
+        there = self._api.functions()
+        for name in self.functions:
+            if name in own:
+                self._api.delete(name)
+            elif name in there:
+                self._api.scale(name, 0)
+        with self._lock:
+            for name in () if self._tells_events else self.functions:
+                self._roster.ask(name, 0, time.time_ns())
 
     # --- asking ------------------------------------------------------------------------------------------------------
 
@@ -234,11 +248,12 @@ class OpenFaasActuator(SteppingActuator[FunctionRoster]):
             deployments = dict(self._deployments)
         for name, wanted in deployments.items():
             found = there.get(name)
-            if found is None:
-                self._api.deploy(wanted)
-                self._deployed.add(name)
-            elif dict(found.env_vars) != dict(wanted.env_vars):
-                self._api.deploy(wanted, again=True)
+            if found is None or dict(found.env_vars) != dict(wanted.env_vars):
+                try:
+                    self._api.deploy(wanted, again=found is not None)
+                except SlowGatewayError:
+                    self._deployed.add(name)  # it may be there when it is looked for again
+                    raise
                 self._deployed.add(name)
             with self._lock:
                 self._deployments.pop(name, None)

@@ -20,6 +20,10 @@ class GatewayError(Exception):
     """The gateway did not do what it was asked for; the text is why, in one line."""
 
 
+class SlowGatewayError(GatewayError):
+    """It has not answered in time: what it was asked for may be done yet."""
+
+
 class ProviderApi:
     """``url``: http://user:password@host:port. Every method raises GatewayError. Safe to use from several threads."""
 
@@ -97,7 +101,8 @@ class ProviderApi:
         try:
             reply = self._connected().request(method, path, content=content, headers=headers)
         except httpx.HTTPError as error:
-            raise GatewayError(f"gateway {self.where}: {type(error).__name__}: {error}".rstrip(": ")) from None
+            kind = SlowGatewayError if isinstance(error, httpx.TimeoutException) else GatewayError
+            raise kind(f"gateway {self.where}: {type(error).__name__}: {error}".rstrip(": ")) from None
         if reply.is_success or reply.status_code in accept:
             return reply
         if reply.status_code == 401:

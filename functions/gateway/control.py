@@ -42,7 +42,7 @@ COUNT_S: Final = 1.0
 """How old HAProxy's counts in the metrics may be."""
 STOP_S: Final = 10.0
 INTRODUCE_S: Final = 0.02
-ANSWER_MARGIN_S: Final = 2.0
+ANSWER_MARGIN_S: Final = 5.0
 """A replica answers by itself when its handler hangs; HAProxy gives it up only some time after that."""
 
 

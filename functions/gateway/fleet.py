@@ -158,6 +158,9 @@ class Fleet:
             return
         if hatchling.phase == "ready" and not replica.placed and not hatchling.busy:
             await self._place(name, replica, hatchling)
+        if replica.placed and replica.phase in STARTING:  # perhaps by a predecessor that could not write that down
+            replica.joined_ns = time.time_ns()
+            self._enter(name, replica, "joined", replica.joined_ns)
         if hatchling.first_ns and replica.phase == "joined":
             self._enter(name, replica, "first-event", hatchling.first_ns)
         if self._failures and time.time_ns() - replica.joined_ns > LIVED_S * 1e9 and replica.phase in SERVING:
@@ -174,9 +177,6 @@ class Fleet:
         """It may take requests. One that HAProxy lost while it was busy waits here until it is free."""
         await self._with.plane.add(self.record.slot, name, hatchling.address, hatchling.port)
         replica.placed = True
-        if replica.phase in STARTING:
-            replica.joined_ns = time.time_ns()
-            self._enter(name, replica, "joined", replica.joined_ns)
         self._with.saved()
 
     async def _gone(self, name: str, replica: ReplicaRecord, at_ns: int, reason: str) -> None:

@@ -39,6 +39,8 @@ class StubGateway:
         self.happened: list[ReplicaEvent] = []
         self.asked: list[tuple[str, str]] = []
         self.away = False
+        self.late: dict[str, float] = {}
+        """By method: seconds by which its next answer comes too late; what was asked for is done."""
         self.lock = threading.RLock()
         self.joined: set[str] = set()
         self.clients: list[Callable[[], None]] = []
@@ -51,6 +53,7 @@ class StubGateway:
             def answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status, value = gateway.serve(self.command, self.path, self.headers.get("Authorization", ""), body)
+                time.sleep(gateway.late.pop(self.command, 0.0))
                 encoded = msgspec.json.encode(value) if value is not None else b""
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(encoded)))

@@ -142,7 +142,8 @@ class Writer:
 
 
 @pytest.fixture
-def writer(services: Endpoints) -> Iterator[Writer]:
+def writer(services: Endpoints, monkeypatch: pytest.MonkeyPatch) -> Iterator[Writer]:
+    monkeypatch.setattr("controller.monitors.functions.TIMEOUT_S", 30.0)  # Redis on a busy machine is not away
     made = Writer(services)
     yield made
     for reader in made.readers:
@@ -158,8 +159,9 @@ def test_a_manager_that_is_silent_or_speaks_nonsense_is_said_to_be(writer: Write
     writer.write(b"{")
     assert "not a pipeline manager's snapshot" in monitor.observe().unknown["arrived"]
     writer.write(msgspec.json.encode(snapshot(age_s=5)))
-    assert "silent for 5." in monitor.observe().unknown["arrived"]
-    writer.write(msgspec.json.encode(snapshot()))
+    silent_for = monitor.observe().unknown["arrived"].partition("has been silent for ")[2]
+    assert float(silent_for.removesuffix(" s")) >= 5
+    writer.write(msgspec.json.encode(snapshot(age_s=-60)))  # not stale, however long looking takes
     assert monitor.observe().arrived == 15
 
 

@@ -15,6 +15,7 @@ from controller.fleets.function import FunctionFleet
 from penstock.clock import WallClock
 from penstock.contracts import Actuator, Decision, Phase, ReplicaCounts, ReplicaEvent, hold
 from penstock.errors import PenstockError
+from penstock.openfaas import FunctionDeployment
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
@@ -178,6 +179,22 @@ def test_a_gateway_that_is_away_is_asked_again_and_the_target_is_not_forgotten(t
         gateway.away = False
         playing.until(lambda: playing.joined("f") == 3)
         assert playing.actuator.trouble == ""
+
+
+def test_what_a_slow_gateway_did_after_all_is_known_to_be_ours_and_is_taken_away(tells_events: bool) -> None:
+    with stub_gateway(tells_events=tells_events) as gateway:
+        actuator = OpenFaasActuator(functions=["f"], api=ProviderApi(gateway.url, timeout_s=0.5), max_replicas=3)
+        gateway.clients.append(actuator.stop)
+        playing = Playing(actuator)
+        actuator.deploy([FunctionDeployment(service="f", image="image")], 1)
+        gateway.late["POST"] = 1.5
+        actuator.step()
+        assert "Timeout" in actuator.trouble and actuator.own == {"f"} and gateway.functions.keys() == {"f"}
+        playing.until(lambda: actuator.deployed and playing.joined("f") == 1)
+        actuator.stop()
+        gateway.late["DELETE"] = 1.5
+        actuator.stop_replicas(actuator.own)
+        assert gateway.functions == {} and ("DELETE", "/system/functions") in gateway.asked
 
 
 def test_a_gateway_that_was_started_anew_is_looked_at_from_the_beginning() -> None:

@@ -36,7 +36,7 @@ from penstock.systems import FunctionSpec, FunctionSystem
 from penstock.topics import admin_client, create_topics, delete_topics
 
 WAIT_S = 90.0
-PATIENCE = Patience(attempts=3, timeout_s=1.0, backoff_s=0.02)
+PATIENCE = Patience(attempts=3, timeout_s=30.0, backoff_s=0.02)
 
 
 class Run:
@@ -120,6 +120,7 @@ class Run:
         return file.read_text()[-2000:] if file.exists() else ""
 
     def snapshot(self) -> PipelineSnapshot:
+        self.wait(lambda: bool(self.redis.exists(snapshot_key(self.spec.run))))  # the first comes a moment after ready
         return msgspec.json.decode(self.redis.get(snapshot_key(self.spec.run)) or b"", type=PipelineSnapshot)
 
     def lag(self) -> int:

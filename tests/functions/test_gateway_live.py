@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import httpx
+import msgspec
 import psutil
 import pytest
 
@@ -115,9 +116,9 @@ def test_what_neither_a_replica_nor_the_queue_has_room_for_is_429(
         assert {probe.call().status_code for _ in range(3)} == {429}
         (tmp_path / "go").touch()
         assert {call.result().status_code for call in held} == {200}
+    probe.wait(lambda: (probe.report()["waiting"], probe.report()["in_flight"]) == (0, 0))
     report = probe.report()
-    assert (report["waiting"], report["in_flight"], report["invocations"]) == (0, 0, 2 + queue)
-    assert report["busy_s"] > 0
+    assert report["invocations"] == 2 + queue and report["busy_s"] > 0
 
 
 @pytest.mark.live
@@ -138,7 +139,8 @@ def test_a_replica_killed_in_mid_request_fails_that_request_alone_and_is_replace
     probe.deploy(replicas=2)
     with ThreadPoolExecutor(1) as pool:
         doomed = pool.submit(probe.call, "hang")
-        probe.wait(lambda: probe.report()["in_flight"] == 1)
+        # HAProxy counts a request in flight when it has chosen the replica, which may be about to accept it.
+        probe.wait(lambda: any(_busy(probe, pid) for pid in _replica_pids(probe)) and probe.report()["in_flight"] == 1)
         busy = [pid for pid in _replica_pids(probe) if _busy(probe, pid)]
         os.kill(busy[0], signal.SIGKILL)
         assert doomed.result().status_code == 502
@@ -169,10 +171,10 @@ def test_a_handler_that_ends_its_process_is_502_and_the_replica_replaced(probe: 
 
 @pytest.mark.live
 def test_a_handler_that_hangs_is_504_and_the_replica_replaced(probe: GatewayProcess) -> None:
-    probe.deploy(exec_timeout="1s")
+    probe.deploy(exec_timeout="3s")
     pid = probe.call().headers["x-pid"]
     answer = probe.call("hang")
-    assert (answer.status_code, answer.json()) == (504, {"error": "no answer within exec_timeout 1 s"})
+    assert (answer.status_code, answer.json()) == (504, {"error": "no answer within exec_timeout 3 s"})
     probe.wait(lambda: probe.call().status_code == 200)
     assert probe.call().headers["x-pid"] != pid
     assert any(event.get("reason") == "its handler hung" for event in probe.events())
@@ -200,7 +202,7 @@ def test_a_payload_of_10_mb_comes_back_as_it_was(probe: GatewayProcess) -> None:
 def test_a_caller_that_hangs_up_leaves_its_replica_busy_until_it_is_done(probe: GatewayProcess) -> None:
     probe.deploy()
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{probe.url}/function/probe", headers={"X-Do": "sleep:1"}, timeout=0.3, trust_env=False)
+        httpx.post(f"{probe.url}/function/probe", headers={"X-Do": "sleep:4"}, timeout=0.3, trust_env=False)
     assert probe.call().status_code == 200
     assert probe.report()["violations"] == 0
 
@@ -241,12 +243,25 @@ def test_a_control_plane_started_anew_finds_its_replicas_and_loses_no_request(pr
 
 
 @pytest.mark.live
+def test_a_replica_that_joined_while_its_control_plane_died_is_found_to_have_joined(probe: GatewayProcess) -> None:
+    probe.deploy()
+    probe.stop(signal.SIGKILL)
+    file = probe.folder / "gateway.json"
+    record = msgspec.json.decode(file.read_bytes())
+    record["functions"]["probe"]["replicas"]["probe-1"].update(phase="started", placed=False)  # before it was known
+    file.write_bytes(msgspec.json.encode(record))
+    probe.start()
+    probe.wait(lambda: probe.available() == 1)
+    assert probe.call().status_code == 200 and list(probe.report()["replicas"]) == ["probe-1"]
+
+
+@pytest.mark.live
 def test_an_haproxy_that_died_is_started_again_and_no_busy_replica_gets_a_second_request(
     probe: GatewayProcess,
 ) -> None:
     probe.deploy(replicas=1)
     with ThreadPoolExecutor(1) as pool:
-        cut = pool.submit(probe.call, "sleep:2")
+        cut = pool.submit(probe.call, "sleep:8")
         probe.wait(lambda: probe.report()["in_flight"] == 1)
         for pid in _named(probe, "haproxy"):
             os.kill(pid, signal.SIGKILL)

@@ -114,7 +114,7 @@ def test_it_serves_once_it_knows_who_it_is_and_its_cold_start_is_over(registry: 
 
 
 def test_it_finishes_what_it_has_in_hand(registry: Registry, pod: Pod) -> None:
-    registry.known = known(floor_s="1.5")
+    registry.known = known(floor_s="5")
     pod.await_tally()
     answers: list[int] = []
 
