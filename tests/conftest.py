@@ -55,9 +55,11 @@ def queue_services(local_services: LocalServices) -> Endpoints:
 @pytest.fixture
 def topic(services: Endpoints) -> Iterator[Callable[[int], str]]:
     """``topic(partitions)`` makes an empty topic and returns its name; it is removed after the test."""
-    from confluent_kafka.admin import AdminClient, NewTopic
+    from confluent_kafka.admin import NewTopic
 
-    admin = AdminClient({"bootstrap.servers": services.kafka})
+    from penstock.topics import admin_client
+
+    admin = admin_client(services.kafka)
     made: list[str] = []
 
     def make(partitions: int = 1) -> str:
@@ -68,7 +70,7 @@ def topic(services: Endpoints) -> Iterator[Callable[[int], str]]:
 
     yield make
     for future in admin.delete_topics(made).values() if made else ():
-        future.result(10)
+        future.result(60)
 
 
 @pytest.fixture

@@ -138,8 +138,9 @@ class GroupActuator(SteppingActuator[Roster]):
             seen = len(self._roster.events)
             self._roster.observe(programs, reports, now_ns)
             for event in self._roster.events[seen:]:
-                report = reports.get(event.replica)
-                if event.phase == "gone" and report is not None and report.at_ns < event.at_ns:
+                report, replica = reports.get(event.replica), self._roster.replicas.get(event.replica)
+                born_ns = event.at_ns if replica is None else replica.born_ns
+                if event.phase == "gone" and report is not None and report.at_ns < born_ns:
                     self._plans.forget(event.replica)
             return self._roster.work(
                 programs,

@@ -24,15 +24,17 @@ REPORTED: Final[Mapping[MemberPhase, Phase]] = {"started": "started", "joined": 
 class Replica(msgspec.Struct, kw_only=True):
     """One replica under its name. It lives once more, under the same name, when its process is respawned.
 
-    ``born_ns``: when this life was requested; what was reported before belongs to an earlier one. ``pid``: its
-    process as last seen. ``drain_since_ns``: since when it is on the way out. ``silent_ns``: since when its program
-    has no process.
+    ``born_ns``: what was reported before belongs to an earlier life. ``told_ns``: when its last step was. ``pid``: its
+    process as last seen, at ``seen_ns``. ``drain_since_ns``: since when it is on the way out. ``silent_ns``: since when
+    its program has no process.
     """
 
     name: str
     phase: Phase = "requested"
     born_ns: int
+    told_ns: int = 0
     pid: int | None = None
+    seen_ns: int = 0
     drain_since_ns: int | None = None
     silent_ns: int | None = None
 
@@ -131,7 +133,7 @@ class Roster(msgspec.Struct, kw_only=True):
             return
         for phase in LIFE[LIFE.index(replica.phase) + 1 : LIFE.index(event.phase) + 1]:
             replica.phase = phase
-            self._tell(replica.name, phase, event.at_ns)
+            self._tell(replica.name, phase, max(event.at_ns, replica.told_ns))
 
     def happened(self) -> list[ReplicaEvent]:
         """Everything that happened to replicas since the last call, in order."""
@@ -188,8 +190,10 @@ class Roster(msgspec.Struct, kw_only=True):
         if replica.pid is not None and pid != replica.pid:
             self._tell(replica.name, "gone", now_ns, f"process {replica.pid} ended by itself")
             self._tell(replica.name, "requested", now_ns, "respawned")
-            replica.phase, replica.born_ns = "requested", now_ns
+            # Its successor may have reported before it is seen here; the process that ended was there until then.
+            replica.phase, replica.born_ns = "requested", replica.seen_ns + 1 if replica.seen_ns else now_ns
         replica.pid = pid
+        replica.seen_ns = replica.seen_ns if pid is None else now_ns
         replica.silent_ns = (replica.silent_ns or now_ns) if pid is None else None
         if pid is not None and replica.phase == "requested":
             replica.phase = "started"
@@ -197,6 +201,8 @@ class Roster(msgspec.Struct, kw_only=True):
 
     def _tell(self, name: str, phase: Phase, at_ns: int, reason: str = "") -> None:
         self.events.append(ReplicaEvent(self.fleet, name, phase, at_ns, reason))
+        if (replica := self.replicas.get(name)) is not None:
+            replica.told_ns = at_ns
 
 
 def _has_let_go(replica: Replica, report: MemberReport | None, plan: Plan | None) -> bool:

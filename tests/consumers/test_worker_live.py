@@ -138,7 +138,7 @@ def test_without_direction_the_leader_rejoins_and_the_rest_follow_by_heartbeat(f
 
 @pytest.mark.live
 def test_all_consumption_pauses_after_each_rebalance_for_as_long_as_asked(fleet: Callable[..., Fleet]) -> None:
-    payments = fleet(partitions=2, worker=WorkerSpec(rebalance_pause_s=1.5))
+    payments = fleet(partitions=2, worker=WorkerSpec(rebalance_pause_s=1.5, service_time_s=0.03))
     payments.plan(((0, 1),), "p-0")
     payments.launch("p-0")
     run = payments.run

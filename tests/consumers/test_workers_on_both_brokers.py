@@ -37,7 +37,7 @@ def rig(request: pytest.FixtureRequest, broker: str) -> Iterator[MakeRig]:
     made: list[Rig] = []
 
     def make(abreast: int = 5, service_s: float = 0.005) -> Rig:
-        worker = WorkerSpec(service_time_s=service_s, session_timeout_s=1.0, heartbeat_s=0.3)
+        worker = WorkerSpec(service_time_s=service_s, session_timeout_s=6.0, heartbeat_s=0.3)
         made.append(Fleet(endpoints, abreast, worker) if broker == "kafka" else Apps(endpoints, abreast, service_s))
         return made[-1]
 
@@ -55,10 +55,13 @@ def test_a_worker_killed_in_mid_burst_loses_nothing_and_books_nothing_twice(rig:
     payments = rig()
     payments.start("p-0", "p-1")
     run = payments.run
-    sent = run.send(range(600))
-    until(lambda: len(run.ledger.booked_ids()) > 100)
+    sent = run.send(range(100))
+    results = run.collect(100, PATIENCE_S)  # each has had some, and said so
+    sent += run.send(range(100, 600))
+    until(lambda: len(run.ledger.booked_ids()) > 200)
     run.processes["p-0"].send_signal(signal.SIGKILL)
-    results = run.collect(600, PATIENCE_S)
+    while (missing := 600 - len({result.id for result in results})) and (more := run.collect(missing, PATIENCE_S)):
+        results += more
     found = balance(run, sent, results)
     assert found.exact, found.disagreements
     assert replicas_of({result.worker for result in results}) == {"p-0", "p-1"}

@@ -61,6 +61,9 @@ class Attached:
     def directory(self) -> RunDirectory:
         return RunDirectory.open(max((self.folder / "runs").iterdir()))
 
+    def ticks(self) -> list[TickRecord]:
+        return list(read_ticks(self.directory))
+
     def said(self, text: str) -> bool:
         return text in self.log.read_text()
 
@@ -122,9 +125,18 @@ def test_somebody_elses_consumers_are_scaled_up_under_load_and_back_and_nothing_
         if len(attached.consumed()) < 2 and sent < LAST - PARTITIONS:
             send(attached.kafka, attached.topic, range(sent, sent + PARTITIONS))
             sent += PARTITIONS
+            time.sleep(0.5)
         return len(attached.consumed()) == 2
 
     attached.wait("both at work", both_have_had_one)
+    # Those that report have joined when they say so, the others when the group has them as members.
+    attached.wait("a tick with both", lambda: any(tick.observation.replicas.joined == 2 for tick in attached.ticks()))
+    if consumer == "consumer.py":
+        # The uneven plan was followed: nobody but the assignor gives one consumer a single partition of four.
+        attached.wait(
+            "the uneven plan",
+            lambda: any(sorted(map(len, assigned(tick).values())) == [1, 3] for tick in attached.ticks()),
+        )
     send(attached.kafka, attached.topic, range(sent, LAST))
     attached.wait("one replica again", lambda: attached.said(f"2 → 1 replicas, down: {LAST} arrived"))
     attached.wait("one gone", lambda: [e.phase for e in read_replica_events(attached.directory)].count("gone") == 1)
@@ -133,13 +145,8 @@ def test_somebody_elses_consumers_are_scaled_up_under_load_and_back_and_nothing_
     consumed = attached.consumed()
     assert {number for numbers in consumed.values() for number in numbers} == set(range(LAST))
     assert len(consumed) == 2
-    ticks = list(read_ticks(attached.directory))
+    ticks = attached.ticks()
     assert {tick.acting for tick in ticks} == {"by-load"}
-    # Those that report have joined when they say so, the others when the group has them as members.
-    assert any(tick.observation.replicas.joined == 2 for tick in ticks)
-    if consumer == "consumer.py":
-        # The uneven plan was followed: nobody but the assignor gives one consumer a single partition of four.
-        assert any(sorted(map(len, assigned(tick).values())) == [1, 3] for tick in ticks)
     phases = [event.phase for event in read_replica_events(attached.directory)]
     assert phases.count("gone") == phases.count("requested") == 2, attached.log.read_text()
     assert not marked(attached.folder / "control-own")

@@ -250,6 +250,7 @@ class TestBankMonitor(MonitorConformance):
             depths=self.depths,
             blind=lambda: self.blind,
         )
+        self.wait(self.monitor, lambda observation: observation.arrived is not None)
         return self.monitor
 
     @contextmanager

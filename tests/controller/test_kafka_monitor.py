@@ -89,10 +89,10 @@ class Broker:
         consumer.commit(offsets=wanted, asynchronous=False)
         consumer.close()
 
-    def monitor(self, blind: Callable[[], bool] = lambda: False) -> KafkaMonitor:
+    def monitor(self, blind: Callable[[], bool] = lambda: False, timeout_s: float = 1.0) -> KafkaMonitor:
         clock = WallClock()
         reader = OffsetReader(
-            bootstrap=self.kafka, topic=self.topic, group=self.group, partitions=3, clock=clock, timeout_s=1.0
+            bootstrap=self.kafka, topic=self.topic, group=self.group, partitions=3, clock=clock, timeout_s=timeout_s
         )
         return KafkaMonitor(
             fleet="payments",
@@ -125,8 +125,8 @@ def test_lag_and_rates_are_those_of_the_topic(broker: Broker) -> None:
     broker.send(0, 10)
     broker.send(1, 20)
     broker.commit(p0=10, p1=5, p2=0)
-    monitor = broker.monitor()
-    when_known(monitor)
+    monitor = broker.monitor(timeout_s=10.0)
+    when_known(monitor, "completed")
     before = monitor.observe()
     time.sleep(0.35)
     broker.send(1, 30)
@@ -148,7 +148,7 @@ def test_lag_and_rates_are_those_of_the_topic(broker: Broker) -> None:
 def test_a_missing_commit_is_unknown_and_not_zero(broker: Broker) -> None:
     broker.send(1, 7)
     broker.commit(p0=0)
-    monitor = broker.monitor()
+    monitor = broker.monitor(timeout_s=10.0)
     when_known(monitor)
     observation = monitor.observe()
     assert [each.committed_offset for each in observation.partitions] == [0, None, None]

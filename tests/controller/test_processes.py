@@ -162,7 +162,7 @@ def test_a_replica_that_keeps_its_partitions_is_ended_after_the_time_out(stage: 
     (stage.folder / f"{FLEET}-2.stuck").touch()
     actuator.apply(scale("up", 2, ((0, 1, 2), (3,))))
     stage.wait(joined(2))
-    stage.wait(lambda _: stage.plans.current is not None)
+    stage.wait(lambda _: stage.plans.assigned().get(f"{FLEET}-1") == (0, 1, 2))
     stage.plans.report(f"{FLEET}-2", MemberReport("joined", time.time_ns(), (3,), generation=9, epoch=1))
     actuator.apply(scale("down", 1, ((0, 1, 2, 3),)))
     stage.wait(joined(1))
@@ -202,7 +202,8 @@ def test_while_the_supervisor_is_away_replicas_are_left_as_they_are(
 ) -> None:
     actuator = stage.start(supervisor=Supervisor("ipc:///nowhere/at/all"))
     actuator.apply(scale("up", 1))
-    time.sleep(0.3)
+    stage.wait(lambda _: "replicas are left as they are" in caplog.text)
+    time.sleep(0.3)  # and is not said again
     assert list(actuator.replicas().values()) == ["requested"]
     assert len([record for record in caplog.records if "replicas are left as they are" in record.message]) == 1
     actuator.stop()

@@ -139,6 +139,16 @@ def test_a_killed_replica_lives_once_more_under_its_name() -> None:
     ]
 
 
+def test_a_killed_replica_that_is_back_before_anybody_looked_has_joined() -> None:
+    fleet = Fleet(joined=1)
+    fleet.says("pay-1", "first-event", 1)
+    fleet.look(1)
+    fleet.runs("pay-1")
+    fleet.says("pay-1", "joined", 4.8)
+    fleet.look(5)
+    assert fleet.seen[1:] == [(5, "pay-1", step) for step in ("gone", "requested", "started", "joined")]
+
+
 def test_what_its_earlier_life_reported_does_not_count() -> None:
     fleet = Fleet(joined=1)
     fleet.says("pay-1", "first-event", 1)

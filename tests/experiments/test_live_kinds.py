@@ -6,6 +6,7 @@ rejected at a full queue is counted apart.
 """
 
 import dataclasses
+import time
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -39,9 +40,13 @@ def documents(play: Play, fault: str) -> tuple[RunDirectory, Summary]:
 
 
 def nothing_is_left(services: LocalServices, run: str) -> None:
-    management = Management(services.endpoints().require("rabbitmq_management"))
+    """The broker's list of connections comes a second late."""
+    management = Management(services.endpoints().require("rabbitmq_management"), timeout_s=60)
     try:
-        assert len(management.objects(run)) == 0, management.objects(run)
+        until_s = time.monotonic() + 60
+        while len(left := management.objects(run)) and time.monotonic() < until_s:
+            time.sleep(0.2)
+        assert len(left) == 0, left
     finally:
         management.close()
 

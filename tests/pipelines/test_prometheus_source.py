@@ -34,7 +34,7 @@ class LivePrometheus:
         self.url = f"http://127.0.0.1:{self.port}"
         self.config = folder / "prometheus.yml"
         self.config.write_text(
-            "global: {scrape_interval: 1s}\n"
+            "global: {scrape_interval: 5s}\n"
             "scrape_configs:\n"
             "  - job_name: test\n"
             f"    file_sd_configs: [{{files: ['{folder}/targets/*.json'], refresh_interval: 1s}}]\n"

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from infra.local.services import LocalServices
 from penstock import metrics
@@ -23,6 +23,7 @@ from penstock.records import Result, encode
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints, Folders
+from penstock.topics import admin_client
 from pipelines.publication import PERCENTILE_COLUMNS
 from tests.pipelines.process import START_TIMEOUT_S, analytics, end, wait_until
 
@@ -38,10 +39,10 @@ def directory(tmp_path: Path, services: Endpoints, make_spec: Callable[..., RunS
     directory = RunDirectory(tmp_path / spec.run)
     directory.path.mkdir()
     directory.write(directory.spec_file, spec)
-    admin = AdminClient({"bootstrap.servers": services.kafka})
+    admin = admin_client(services.kafka)
     admin.create_topics([NewTopic(spec.results_topic, 1, 1)])[spec.results_topic].result(10)
     yield directory
-    admin.delete_topics([spec.results_topic])[spec.results_topic].result(10)
+    admin.delete_topics([spec.results_topic])[spec.results_topic].result(60)
 
 
 def synthetic(make_result: MakeResult, events: int, start_ns: int) -> list[Result | bytes]:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -105,7 +106,7 @@ def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen_as_spark_comput
     endpoints = local_services.endpoints()
     process = locust(
         tmp_path, environment, "--headless", "--scaler", "linear", "--partitions", "2", "--slo", "0.3",
-        "--workload", "step:before_per_s=20,after_per_s=0.02,at_s=24,duration_s=75",
+        "--workload", "step:before_per_s=20,after_per_s=0.0125,at_s=24,duration_s=105",
         "--json-file", str(report.with_suffix("")),
     )  # fmt: skip
     try:
@@ -113,7 +114,8 @@ def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen_as_spark_comput
         directory = RunDirectory.open(next((tmp_path / "runs").iterdir()))
         spec, events = directory.spec(), len(Schedule.read(directory.schedule_file))
         results = Results(endpoints.kafka, spec.results_topic)
-        with analytics(directory, endpoints) as spark:
+
+        def freeze() -> None:
             wait("results", lambda: results.read() > 20, log)
             supervisor = Supervisor(endpoints.supervisor)
             frozen = [each.pid for each in supervisor.programs(f"{spec.run}:").values() if each.pid is not None]
@@ -123,8 +125,14 @@ def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen_as_spark_comput
             time.sleep(10.0)
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)
-            wait("all but the last event", lambda: results.read() >= events - 1, log)
-            end(spark)
+
+        # Spark may take its time to start; the events of the first 24 s do not wait for it.
+        with ThreadPoolExecutor(1) as pool:
+            freezing = pool.submit(freeze)
+            with analytics(directory, endpoints) as spark:
+                freezing.result()
+                wait("all but the last event", lambda: results.read() >= events - 1, log)
+                end(spark)
         wait("the last event", lambda: results.read() == events, log)
         results.close()
         assert process.wait(PATIENCE_S) == 0

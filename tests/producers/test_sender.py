@@ -102,13 +102,18 @@ def values_by_partition(kafka: str, topic: str) -> dict[int, list[bytes]]:
     return found
 
 
-def scraped(targets: Path, after_s: float) -> dict[str, float]:
-    """The metrics of the one process that announces itself in a folder, some seconds from now."""
-    time.sleep(after_s)
-    (announcement,) = targets.glob("*.json")
-    address = json.loads(announcement.read_text())[0]["targets"][0]
-    lines = httpx.get(f"http://{address}/metrics").text.splitlines()
-    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
+def scraped(targets: Path, counter: str) -> float:
+    """A counter of the process that announces itself in a folder, once it has begun to count."""
+    until_s = time.monotonic() + 60
+    while time.monotonic() < until_s:
+        for announcement in targets.glob("*.json"):
+            address = json.loads(announcement.read_text())[0]["targets"][0]
+            lines = httpx.get(f"http://{address}/metrics", trust_env=False, timeout=30).text.splitlines()
+            parts = (line.rpartition(" ") for line in lines if line[:1] != "#")
+            if (value := {name: float(value) for name, _, value in parts}.get(counter, 0.0)) > 0:
+                return value
+        time.sleep(0.1)
+    raise AssertionError(f"{counter} stays at 0")
 
 
 @pytest.mark.smoke
@@ -155,16 +160,16 @@ def test_sigterm_ends_sending_and_what_was_sent_is_written(
     schedule = make_schedule(Constant(rate_per_s=200, duration_s=60), seed=1, partitions=PARTITIONS)
     directory = make_run(schedule, 1.0)
     process = sending(directory)
-    samples = scraped(tmp_path / "targets", after_s=4)
+    told = scraped(tmp_path / "targets", f'penstock_events_sent_total{{run="{directory.name}"}}')
     process.send_signal(signal.SIGTERM)
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     figures = json.loads(out.splitlines()[-1])
 
     rows = pq.read_table(directory.delivery_file).to_pydict()
     sent = [row for row, acked_ns in enumerate(rows["acked_ns"]) if acked_ns is not None]
     assert 0 < len(sent) < len(schedule)
-    assert 0 < samples[f'penstock_events_sent_total{{run="{directory.name}"}}'] <= len(sent)
+    assert told <= len(sent)
     assert sent == list(range(len(sent)))
     assert len(sent) == figures["acknowledged"] == len(schedule) - figures["never_sent"]
     assert set(rows["error"][len(sent) :]) == {"not sent: the sender was stopped before its time"}

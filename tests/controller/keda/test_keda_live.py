@@ -212,5 +212,5 @@ def test_the_members_of_a_group_are_seen_with_their_partitions(group: Group) -> 
     finally:
         for consumer in consumers:
             consumer.close()
-    assert reader.read() == ()
+    eventually("nobody", lambda: reader.read() == ())
     reader.stop()
