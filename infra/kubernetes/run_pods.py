@@ -16,7 +16,7 @@ CONTROLLER: Final = "controller"
 SPEC: Final = "run"
 JOURNAL: Final = ("decisions.jsonl", "replicas.jsonl", "controller-state.json")
 GONE_TIMEOUT_S: Final = 60.0
-KILL_TIMEOUT_S: Final = 20.0
+KILL_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.3
 LABEL_LENGTH: Final = 63
 

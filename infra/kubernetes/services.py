@@ -42,6 +42,8 @@ HOPELESS: Final = (
     "forbidden",  # a quota that is reached, a policy that lets a pod not in
 )
 """Of what a pod waits for: what time does not heal."""
+CATCHING_UP: Final = ("failed to sync", "status unknown for quota", "error looking up service account")
+"""But what a cluster says while it has not heard of something that was just made."""
 SURROUNDINGS: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "PENSTOCK_SPARK")
 """By which a run's processes find the API server, and Spark its executors if the driver's pod says where."""
 
@@ -215,7 +217,8 @@ class ClusterServices:
 
 def hopeless(troubles: Sequence[str]) -> list[str]:
     """Those that time does not heal."""
-    return [line for line in troubles if any(word in line for word in HOPELESS)]
+    lasting = [line for line in troubles if any(word in line for word in HOPELESS)]
+    return [line for line in lasting if not any(word in line for word in CATCHING_UP)]
 
 
 def supervisor_runs(local: LocalServices) -> bool:

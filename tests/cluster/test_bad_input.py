@@ -27,7 +27,9 @@ def overlay(penstock_namespace: Kubectl, tmp_path: Path) -> Overlay:
         folder = tmp_path / "overlay"
         folder.mkdir()
         cluster = os.path.relpath(BASE.parent / "overlays" / "cluster", folder)
-        kustomization = {"kind": "Kustomization", "resources": [cluster], **more}
+        soon = '[{"op": "add", "path": "/spec/template/spec/terminationGracePeriodSeconds", "value": 1}]'
+        patches = [{"target": {"kind": "Deployment|StatefulSet"}, "patch": soon}]
+        kustomization = {"kind": "Kustomization", "resources": [cluster], "patches": patches, **more}
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
         local = LocalServices(Folders(state=tmp_path / "state"), ServiceSettings.on_free_ports())
         return ClusterServices(local, overlay=str(folder))

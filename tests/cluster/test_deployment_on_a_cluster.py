@@ -131,7 +131,15 @@ def grant(namespace: Kubectl, rules: dict[str, Any], gate: Gate | None = None) -
     if gate is not None:
         configuration.host = f"https://127.0.0.1:{gate.port}"
         configuration.assert_hostname = False  # the certificate is the API server's
-    return kubernetes.client.ApiClient(configuration)
+    client = kubernetes.client.ApiClient(configuration)
+    right = {"namespace": namespace.namespace, "resource": "pods", "verb": rules["rules"][-1]["verbs"][0]}
+    review: Any = {"spec": {"resourceAttributes": right}}
+    may: Any = kubernetes.client.AuthorizationV1Api(client).create_self_subject_access_review
+    deadline = time.monotonic() + 60
+    while not may(review).status.allowed:  # the authorizer hears of roles a moment later
+        assert time.monotonic() < deadline, "the role does not come into force"
+        time.sleep(0.05)
+    return client
 
 
 class Stage:
@@ -160,7 +168,7 @@ class Stage:
     def close(self) -> None:
         if self.actuator is not None:
             self.actuator.stop()
-            self.actuator.stop_replicas()
+            self.actuator.stop_replicas(timeout_s=120)
         self.plans.stop()
 
     def pods(self) -> dict[str, Pod]:

@@ -54,6 +54,7 @@ def pod(function: str, floor_s: float) -> dict[str, Any]:
 
 @pytest.mark.parametrize("function", ["sha256", "merge"])
 def test_a_function_serves_one_request_at_a_time(namespace: Kubectl, function: str) -> None:
+    namespace.run("wait", "--for=create", "serviceaccount/default", "--timeout=50s")
     namespace.apply(pod(function, floor_s=1.0))
     try:
         namespace.run("wait", f"pod/{function}", "--for=condition=Ready", "--timeout=50s")
@@ -62,8 +63,11 @@ def test_a_function_serves_one_request_at_a_time(namespace: Kubectl, function: s
         if "ErrImageNeverPull" in found.trouble:
             pytest.skip(f"{found.trouble}: infra/images/build.sh functions makes it")
         raise
-    raw = namespace.run("exec", function, "--", "python", "-c", CALL)
-    (status, body, headers), (other, *_) = sorted(json.loads(raw))
+    for _ in range(5):  # on a busy machine the second may come when the first is over
+        raw = namespace.run("exec", function, "--", "python", "-c", CALL)
+        (status, body, headers), (other, *_) = sorted(json.loads(raw), key=lambda answer: int(answer[0]))
+        if other == 429:
+            break
     if function == "sha256":
         assert (status, other) == (200, 429)
         assert json.loads(body)["sha256"] == hashlib.sha256(b"a document").hexdigest()

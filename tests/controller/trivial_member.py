@@ -18,7 +18,7 @@ def main() -> None:
     def report(phase: str, **terms: object) -> None:
         body = json.dumps({"phase": phase, "at_ns": time.time_ns(), **terms}).encode()
         url = f"{base}/groups/{group}/members/{replica}"
-        urllib.request.urlopen(urllib.request.Request(url, body, method="POST"), timeout=5).close()
+        urllib.request.urlopen(urllib.request.Request(url, body, method="POST"), timeout=60).close()
 
     def leave(*_: object) -> None:
         report("leaving")
@@ -31,7 +31,7 @@ def main() -> None:
     generation = 0
     while True:
         url = f"{base}/groups/{group}/plan?after={serial}&wait_s=0.2"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             notice = json.load(answer)
         if notice["serial"] == serial or (Path(f"{replica}.stuck").exists() and generation):
             serial = notice["serial"]

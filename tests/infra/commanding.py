@@ -14,7 +14,7 @@ def command(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
     """``penstock`` with these arguments on the state folder ``folder``, and further variables of its environment."""
     environment = {**os.environ, "PENSTOCK_STATE": str(folder), **variables}
     return subprocess.run(
-        [PENSTOCK, *arguments], env=environment, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
+        [PENSTOCK, *arguments], env=environment, capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL
     )
 
 

@@ -11,7 +11,7 @@ from experiments.catalogue import find_experiment
 from experiments.experiment import Options, parse_faults, run_spec
 from infra.kubernetes.kubectl import Kubectl, NoClusterError, unpack
 from infra.kubernetes.run_pods import label
-from infra.kubernetes.services import ClusterServices
+from infra.kubernetes.services import ClusterServices, hopeless
 from infra.local.services import LocalServices
 from infra.local.settings import ServiceSettings
 from penstock.errors import PenstockError
@@ -91,6 +91,14 @@ def test_a_stream_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
     whole = tar_of(a=bytes(5000)).getvalue()
     with pytest.raises(tarfile.TarError):
         unpack(io.BytesIO(whole[:3000]), tmp_path)
+
+
+def test_what_the_cluster_has_only_not_heard_of_yet_is_waited_for() -> None:
+    lasting = "pod redis-0: ErrImagePull: registry.invalid is not there"
+    full = 'redis: pods "redis-0" is forbidden: exceeded quota: few, requested: pods=1'
+    passing = "pod redis-0: CreateContainerConfigError: failed to sync secret cache: timed out waiting"
+    new = 'redis: pods "redis-0" is forbidden: status unknown for quota: few'
+    assert hopeless([passing, lasting, new, full, "pod kafka-0: ContainerCreating"]) == [lasting, full]
 
 
 def test_a_label_has_what_labels_may_have() -> None:

@@ -23,17 +23,18 @@ def test_a_run_scales_pods_and_every_event_is_accounted_for(brokers: ClusterServ
     directory, summary = play(brokers, STEADY, tmp_path, "linear", options)
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events == 1200
-    assert [tick.tick for tick in read_ticks(directory) if tick.time_s < 20] == list(range(20))
+    due = [number for tick in read_ticks(directory) for number in range(tick.tick - tick.skipped, tick.tick + 1)]
+    assert due == list(range(len(due))) and len(due) >= 15, "each happened once, or is counted as skipped"
     lives = {event.replica: event.phase for event in read_replica_events(directory)}
     assert {"payments-1", "payments-2"} <= set(lives)
     assert not brokers.kubectl.get("pods", "--selector=app.kubernetes.io/name=payments")["items"]
     assert not brokers.kubectl.run("get", "configmap/run", "--ignore-not-found").strip()
 
 
-@pytest.mark.parametrize("fault", ["kill-worker@6", "kill-controller@6"])
-def test_no_event_is_lost_whatever_is_killed(brokers: ClusterServices, tmp_path: Path, fault: str) -> None:
-    options = Options(world="kubernetes", seconds=20, analytics=False, initial_replicas=2, faults=parse_faults([fault]))
+def test_no_event_is_lost_whatever_is_killed(brokers: ClusterServices, tmp_path: Path) -> None:
+    faults = parse_faults(["kill-worker@5", "kill-controller@11"])
+    options = Options(world="kubernetes", seconds=20, analytics=False, initial_replicas=2, faults=faults)
     directory, summary = play(brokers, STEADY, tmp_path, "overprovision", options)
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events == 1200
-    assert directory.faults_file.read_text().count("\n") == 1
+    assert directory.faults_file.read_text().count("\n") == len(faults)

@@ -13,12 +13,17 @@ import pytest
 from rich.console import Console
 
 from experiments.analysis.summary import Summary
+from experiments.analysis.verdict import MAX_CPU_SATURATION, MAX_CPU_STOLEN
 from experiments.catalogue import find_experiment
 from experiments.driver import carry_out, describe
 from experiments.experiment import Options
 from experiments.progress import RunProgress
 from infra.kubernetes.services import ClusterServices
+from infra.local.services import LocalServices
+from infra.local.settings import ServiceSettings
+from infra.local.warm_up import warm_up
 from infra.local.world import LocalWorld
+from penstock.settings import Folders
 from tests.cluster.runs.playing import play
 
 pytestmark = pytest.mark.cluster
@@ -28,18 +33,23 @@ SLICE = {"from_s": 430.0, "seconds": 40.0, "analytics": False}
 """Of the demo's: 212 events/s at its beginning, 349 at its end."""
 
 
-def on_processes(runs: Path, services: ClusterServices) -> Summary:
+def on_processes(runs: Path, state: Path) -> Summary:
+    """With services of its own, which are warmed up when they come up."""
     experiment = find_experiment("binpack-workload-1")
     options = Options(**SLICE)  # type: ignore[arg-type]
     directory, _ = describe(experiment, "binpack-tail", options, runs)
-    with RunProgress(Console(quiet=True), runs=1) as progress, LocalWorld(services=services.local) as world:
+    services = LocalServices(Folders(state=state), ServiceSettings.on_free_ports(ready_timeout_s=300))
+    with RunProgress(Console(quiet=True), runs=1) as progress, LocalWorld(services=services) as world:
         return carry_out(world, experiment, options, directory, progress)
 
 
-def test_the_demos_slice_comes_to_the_same_on_pods_as_on_processes(brokers: ClusterServices, tmp_path: Path) -> None:
+def test_the_demos_slice_comes_to_the_same_on_pods_as_on_processes(
+    brokers: ClusterServices, tmp_path: Path, state_folder: Path
+) -> None:
     options = Options(world="kubernetes", **SLICE)  # type: ignore[arg-type]
+    warm_up(brokers.endpoints().require("kafka"))
     _, pods = play(brokers, find_experiment("binpack-workload-1"), tmp_path, "binpack-tail", options)
-    processes = on_processes(tmp_path, brokers)
+    processes = on_processes(tmp_path, state_folder)
     for summary in (pods, processes):
         assert summary.conservation.exact and summary.conservation.lost == 0, summary.conservation
         assert summary.scale.up_actions >= 1
@@ -48,6 +58,9 @@ def test_the_demos_slice_comes_to_the_same_on_pods_as_on_processes(brokers: Clus
         f"within the SLO {pods.slo_share:.3f} on pods, {processes.slo_share:.3f} on processes; "
         f"{pods.replica_minutes:.2f} and {processes.replica_minutes:.2f} replica-minutes"
     )
+    for summary in (pods, processes):
+        if (summary.cpu_saturation or 0) > MAX_CPU_SATURATION or (summary.cpu_stolen or 0) > MAX_CPU_STOLEN:
+            pytest.skip(f"a busy machine shaped this, not the fleets: {'; '.join(summary.reasons)}; {found}")
     assert abs(pods.slo_share - processes.slo_share) <= WITHIN_SLO, found
     assert abs(pods.replica_minutes / processes.replica_minutes - 1) <= REPLICA_TIME, found
     assert {"requested", "created", "scheduled", "started", "joined"} <= set(pods.starts), pods.starts
