@@ -20,7 +20,7 @@ from experiments.analysis.summary import Summary
 from experiments.played import finished
 from experiments.program import run_program
 from experiments.ranking import kendall_tau
-from experiments.tables import markdown
+from experiments.tables import markdown, spread
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
@@ -48,22 +48,24 @@ class Figures(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """A column: where it is found and how it is written; whether the two worlds are held to agree in it."""
+    """A column: where it is found, with how many digits it is written, and whether the two worlds are held to agree in
+    it.
+    """
 
     title: str
     of: Callable[[Figures], float]
-    write: str
+    digits: int
     unit: str = ""
     held: bool = False
 
 
 MEASURES: Final = (
-    Measure("misses", lambda found: found.missed, "{:.0f}"),
-    Measure("peak queue", lambda found: found.peak_queue, "{:.0f}"),
-    Measure("replica-seconds", lambda found: found.replica_s, "{:.0f}", held=True),
-    Measure("p50", lambda found: 1000 * found.p50_s, "{:.1f}", " ms", held=True),
-    Measure("p95", lambda found: 1000 * found.p95_s, "{:.1f}", " ms", held=True),
-    Measure("p99", lambda found: 1000 * found.p99_s, "{:.1f}", " ms", held=True),
+    Measure("misses", lambda found: found.missed, 0),
+    Measure("peak queue", lambda found: found.peak_queue, 0),
+    Measure("replica-seconds", lambda found: found.replica_s, 0, held=True),
+    Measure("p50", lambda found: 1000 * found.p50_s, 1, " ms", held=True),
+    Measure("p95", lambda found: 1000 * found.p95_s, 1, " ms", held=True),
+    Measure("p99", lambda found: 1000 * found.p99_s, 1, " ms", held=True),
 )
 RANKED: Final = ("misses", "replica-seconds", "p99")
 COMPARED: Final = {"misses": "missed", "peak queue": "peak_queue", "replica-minutes": "replica_s"}
@@ -146,7 +148,9 @@ def scalers(runs: Runs) -> list[str]:
 
 
 def side_by_side(runs: Runs) -> str:
-    """A row for each scaler: live / simulated, and by how much they differ where they are held to agree."""
+    """A row for each scaler: live / simulated, each with its range where repetitions differ, and by how much the means
+    differ where they are held to agree.
+    """
     rows = []
     for scaler in scalers(runs):
         live, simulated = (mean(runs, world, scaler) for world in WORLDS)
@@ -155,14 +159,14 @@ def side_by_side(runs: Runs) -> str:
         told = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)) or UNKNOWN
         counts = " / ".join(str(len(runs.get((world, scaler), []))) for world in WORLDS)
         requests = " / ".join(f"{each.requests:.0f}" if each else UNKNOWN for each in (live, simulated))
-        rows.append([scaler, counts, told, requests, *(_cell(measure, live, simulated) for measure in MEASURES)])
+        rows.append([scaler, counts, told, requests, *(_cell(measure, runs, scaler) for measure in MEASURES)])
     return markdown(("scaler", "runs", "live verdicts", "requests", *(measure.title for measure in MEASURES)), rows)
 
 
-def _cell(measure: Measure, live: Figures | None, simulated: Figures | None) -> str:
-    values = [None if each is None else measure.of(each) for each in (live, simulated)]
-    text = " / ".join(UNKNOWN if value is None else measure.write.format(value) for value in values) + measure.unit
-    if (apart := _apart(measure, live, simulated)) is None:
+def _cell(measure: Measure, runs: Runs, scaler: str) -> str:
+    values = [[measure.of(found) for _, found in runs.get((world, scaler), [])] for world in WORLDS]
+    text = " / ".join(spread(each, measure.digits) for each in values) + measure.unit
+    if (apart := _apart(measure, *(mean(runs, world, scaler) for world in WORLDS))) is None:
         return text
     shown = f"{apart:+.0%}".replace("%", " %")
     return f"{text} ({shown})" if abs(apart) <= TOLERANCE else f"{text} (**{shown}**)"

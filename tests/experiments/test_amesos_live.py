@@ -149,6 +149,8 @@ def test_repetitions_are_averaged_and_other_requests_are_another_case(
     averaged, alone = mean(first, "local", "rps"), mean(first, "sim", "rps")
     assert averaged is not None and alone is not None
     assert averaged.p99_s == pytest.approx(2 * alone.p99_s)
+    once, twice, thrice = (f"{factor * 1000 * alone.p99_s:.1f}" for factor in (1, 2, 3))
+    assert row(said(*runs, simulated["rps"]), "rps")[9].startswith(f"{twice} ({once}–{thrice}) / {once} ms")
 
 
 def test_folders_without_a_finished_run_are_told(tmp_path: Path) -> None:

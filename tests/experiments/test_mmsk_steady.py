@@ -72,6 +72,7 @@ def test_the_program_keeps_its_runs_and_prints_them_again(tmp_path: Path, monkey
 
 
 @pytest.mark.live
+@pytest.mark.alone
 def test_a_queue_on_rabbitmq_is_the_queue_of_the_formula(play: Play, tmp_path: Path) -> None:
     """20 s of load after the warm-up, beyond what ten containers serve, so that a sender on a busy machine that is late
     now and then finds the queue full all the same. The control takes out what chance did to this one run.
