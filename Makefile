@@ -14,7 +14,7 @@ RUN ?= $(shell ls -td runs/*/ 2>/dev/null | head -n 1)
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
-setup: .venv/.synced ## install everything: Python packages, Java, Maven, Redis, Prometheus, jars (quick when done)
+setup: .venv/.synced ## install everything: Python packages, Java, Maven, Redis, RabbitMQ, Prometheus, HAProxy, jars (quick when done)
 	@infra/local/setup.sh system
 	@infra/local/setup.sh jars "$(JARS)"
 

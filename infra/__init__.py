@@ -1,1 +1,1 @@
-"""Worlds and what they stand on: the local services, later Kubernetes."""
+"""Worlds and what they stand on: the local services, and Kubernetes."""

@@ -1,4 +1,1 @@
-"""The sim world: brokers, replicas and functions in virtual time.
-
-Empty until it passes the conformance suite of the live ports.
-"""
+"""The sim world: brokers, replicas and functions in virtual time."""
