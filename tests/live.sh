@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-half=(tests/experiments tests/producers)
+half=(tests/experiments tests/pipelines tests/producers)
 log=$(mktemp)
 interrupted=
 trap 'rm -f "$log"' EXIT
