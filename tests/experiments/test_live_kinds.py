@@ -6,7 +6,6 @@ rejected at a full queue is counted apart.
 """
 
 import dataclasses
-import time
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -20,10 +19,10 @@ from experiments.experiment import Experiment, Options, parse_faults
 from experiments.multiqueue.experiments import EXPERIMENTS as MULTIQUEUE
 from experiments.pubsub.experiments import EXPERIMENTS as PUBSUB
 from infra.local.services import LocalServices
-from penstock.amqp import Management
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord
 from tests.experiments.conftest import Play
+from tests.experiments.leftovers import nothing_is_left
 
 BY_NAME = {each.name: each for each in (*MULTIQUEUE, *ELASTIC_FAAS, *PUBSUB, *AMESOS)}
 
@@ -39,18 +38,6 @@ def documents(play: Play, *faults: str) -> tuple[RunDirectory, Summary]:
     return play(experiment, "amesos", Options(seconds=20, analytics=False, faults=parse_faults(faults)))
 
 
-def nothing_is_left(services: LocalServices, run: str) -> None:
-    """The broker's list of connections comes a second late."""
-    management = Management(services.endpoints().require("rabbitmq_management"), timeout_s=60)
-    try:
-        until_s = time.monotonic() + 60
-        while len(left := management.objects(run)) and time.monotonic() < until_s:
-            time.sleep(0.2)
-        assert len(left) == 0, left
-    finally:
-        management.close()
-
-
 @pytest.mark.live
 @pytest.mark.parametrize(
     "faults", [("kill-worker@4", "kill-forwarder@8", "kill-controller@12"), ("stop-broker@6+3",)], ids=" ".join
@@ -63,7 +50,7 @@ def test_a_bank_of_queues_loses_nothing(play: Play, local_services: LocalService
     assert summary.conservation.lost == 0
     assert summary.completed_events + summary.conservation.rejected == summary.acknowledged_events
     assert summary.completed_events > summary.acknowledged_events / 10
-    nothing_is_left(local_services, directory.path.name)
+    nothing_is_left(local_services.endpoints(), directory.path.name)
 
 
 @pytest.mark.live
@@ -73,7 +60,7 @@ def test_queues_that_were_added_are_drained_before_they_go(play: Play, local_ser
     directory, summary = play(BY_NAME["elastic-faas"], "elastic-faas", options)
     assert summary.conservation.exact, summary.conservation
     assert summary.scale.replicas_added > 0
-    nothing_is_left(local_services, directory.path.name)
+    nothing_is_left(local_services.endpoints(), directory.path.name)
 
 
 @pytest.mark.live
@@ -82,7 +69,7 @@ def test_jobs_of_a_network_go_through_all_their_topics(play: Play, local_service
     directory, summary = play(BY_NAME["pubsub-mintime"], "min-time", options)
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events
-    nothing_is_left(local_services, directory.path.name)
+    nothing_is_left(local_services.endpoints(), directory.path.name)
 
 
 @pytest.mark.live

@@ -5,7 +5,6 @@ They need what the runs of a consumer group need (``test_streams_on_pods``), and
 """
 
 import dataclasses
-import time
 from pathlib import Path
 
 import pytest
@@ -14,25 +13,18 @@ from controller.journal import read_replica_events
 from experiments.catalogue import find_experiment
 from experiments.experiment import Options, parse_faults
 from infra.kubernetes.services import ClusterServices
-from penstock.amqp import Management
 from penstock.rundir import RunDirectory
 from tests.cluster.runs.playing import play
+from tests.experiments.leftovers import nothing_is_left
 
 pytestmark = pytest.mark.cluster
 
 BANK = dataclasses.replace(find_experiment("multiqueue"), workload="poisson:rate_per_s=120,duration_s=120")
 
 
-def nothing_is_left(brokers: ClusterServices, directory: RunDirectory) -> None:
+def nothing_of_it_is_left(brokers: ClusterServices, directory: RunDirectory) -> None:
     assert not brokers.kubectl.pods("--selector=app.kubernetes.io/name=apps")
-    management = Management(brokers.endpoints().require("rabbitmq_management"), timeout_s=60)
-    try:
-        until_s = time.monotonic() + 60
-        while len(left := management.objects(directory.path.name)) and time.monotonic() < until_s:
-            time.sleep(0.2)
-        assert len(left) == 0, left
-    finally:
-        management.close()
+    nothing_is_left(brokers.endpoints(), directory.path.name)
 
 
 def test_a_bank_of_queues_loses_nothing_whatever_is_killed(brokers: ClusterServices, tmp_path: Path) -> None:
@@ -45,7 +37,7 @@ def test_a_bank_of_queues_loses_nothing_whatever_is_killed(brokers: ClusterServi
     joined = {event.replica for event in read_replica_events(directory) if event.phase == "joined"}
     assert len(joined) >= 2, "a queue was added"
     assert directory.faults_file.read_text().count("\n") == len(faults)
-    nothing_is_left(brokers, directory)
+    nothing_of_it_is_left(brokers, directory)
 
 
 def test_jobs_of_a_network_go_through_all_their_topics(brokers: ClusterServices, tmp_path: Path) -> None:
@@ -53,4 +45,4 @@ def test_jobs_of_a_network_go_through_all_their_topics(brokers: ClusterServices,
     directory, summary = play(brokers, find_experiment("pubsub-mintime"), tmp_path, "min-time", options)
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events
-    nothing_is_left(brokers, directory)
+    nothing_of_it_is_left(brokers, directory)
