@@ -8,6 +8,7 @@ import pytest
 
 from infra.kubernetes.kubectl import Kubectl, NoClusterError
 from infra.kubernetes.services import BASE, NAMESPACE
+from tests.cluster.shared import SharedOverlay, skip_if_in_use
 
 
 @pytest.fixture(scope="session")
@@ -31,11 +32,19 @@ def namespace(cluster: Kubectl) -> Iterator[Kubectl]:
     cluster.run("delete", f"namespace/{name}", "--wait=false")
 
 
+@pytest.fixture(scope="session")
+def shared_overlay(cluster: Kubectl) -> Iterator[SharedOverlay]:
+    """For tests that play on overlay ``cluster``."""
+    shared = SharedOverlay(cluster)
+    yield shared
+    shared.down()
+
+
 @pytest.fixture(scope="module")
-def penstock_namespace(cluster: Kubectl) -> Iterator[Kubectl]:
+def penstock_namespace(cluster: Kubectl, shared_overlay: SharedOverlay) -> Iterator[Kubectl]:
     """kubectl in the namespace of the manifests, which must not be in use: it is deleted after a file's tests."""
-    if cluster.run("get", "namespace", NAMESPACE, "--ignore-not-found").strip():
-        pytest.skip(f"namespace {NAMESPACE} is in use: `penstock down --target cluster` deletes it")
+    shared_overlay.down()
+    skip_if_in_use(cluster)
     yield Kubectl(NAMESPACE)
     cluster.run("delete", f"namespace/{NAMESPACE}", "--ignore-not-found", "--wait=true", timeout_s=120)
 
