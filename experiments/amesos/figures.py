@@ -196,7 +196,7 @@ def claims(rows: Sequence[Summary]) -> Iterator[tuple[str, str, str, str, str]]:
 def change(ours: float, theirs: float) -> str:
     """``ours`` against ``theirs`` in words."""
     if theirs == 0:
-        return "both none" if ours == 0 else f"{ours:g} against none"
+        return "both none" if ours == 0 else f"{round(ours, 1):g} against none"
     percent = 100 * (ours / theirs - 1)
     return f"{abs(percent):.0f} % {'more' if percent > 0 else 'fewer'}"
 
