@@ -26,7 +26,7 @@ while true; do
 done
 count "$code"
 cat "$log"
-if [ -n "$interrupted" ]; then exit 130; fi
+if [ -n "$interrupted" ] || [ "$failed" -eq 2 ]; then exit 2; fi # as pytest says that it was interrupted
 .venv/bin/pytest -m "live and alone"
 count $?
 exit "$failed"
