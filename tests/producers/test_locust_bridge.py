@@ -3,20 +3,24 @@
 import os
 import select
 
-os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"  # gevent must not meet the other tests
-
-import locust.stats
 import msgspec
 import numpy as np
 import pytest
-from locust.stats import RequestStats
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.measures import bucket_of, percentiles_s
 from penstock.records import Result
-from producers.locust_bridge import FAILED, METHOD, Bridge, bucket_ms, percentile_ms, use_log_buckets
 from producers.locust_messages import BUCKETS_A_LINE, Batch, Ended, Started, Trouble, in_lines, tell, understand
 from producers.locust_results import Batches
+
+# gevent must not meet the other tests; and those that start Locust must not hand this on to it
+os.environ["LOCUST_SKIP_MONKEY_PATCH"] = "1"
+import locust.stats
+from locust.stats import RequestStats
+
+from producers.locust_bridge import FAILED, METHOD, Bridge, bucket_ms, percentile_ms, use_log_buckets
+
+del os.environ["LOCUST_SKIP_MONKEY_PATCH"]
 
 START_NS = 1_700_000_000 * NANOS_PER_SECOND
 PERCENTILES = (50.0, 66.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.9, 100.0)
