@@ -163,7 +163,7 @@ class ClusterServices:
             if lasting := hopeless(troubles):
                 raise PenstockError(f"{otherwise}: {'; '.join(lasting)}")
             if time.monotonic() > deadline_s:
-                reasons = "; ".join(troubles) or "see `kubectl get pods`"
+                reasons = "; ".join(troubles + self.not_ready()) or "see `kubectl get pods`"
                 if log_of:
                     said = self.kubectl.run("logs", f"deployment/{log_of}", "--tail=5").decode(errors="replace")
                     reasons += f"; the end of the log of {log_of}:\n{said}"
@@ -175,6 +175,16 @@ class ClusterServices:
         lines = [f"pod {pod.name}: {pod.trouble}" for pod in self.kubectl.pods() if pod.trouble and not pod.ending]
         events = self.kubectl.get("events", "--field-selector=reason=FailedCreate")["items"]
         return lines + [f"{each['involvedObject']['name']}: {each['message']}" for each in events]
+
+    def not_ready(self) -> list[str]:
+        """Pods that run and are not ready, with what was said last of their probes, one line each. So it is with every
+        pod that starts: a reason only after a while.
+        """
+        events = self.kubectl.get("events", "--field-selector=reason=Unhealthy")["items"]
+        events.sort(key=lambda each: each.get("lastTimestamp") or "")
+        said = {each["involvedObject"]["name"]: " ".join(each["message"].split()) for each in events}
+        waiting = [pod for pod in self.kubectl.pods() if pod.alive and not pod.ready and not pod.trouble]
+        return [f"pod {pod.name} is not ready: {said.get(pod.name, 'its probes say nothing')}" for pod in waiting]
 
     # --- what runs need of them --------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """What of the Kubernetes world can be told without a cluster: its errors, its words, and the world's name."""
 
 import io
+import json
 import os
 import tarfile
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from experiments.catalogue import find_experiment
 from experiments.experiment import Options, parse_faults, run_spec
+from infra.kubernetes import services
 from infra.kubernetes.kubectl import Kubectl, NoClusterError, unpack
 from infra.kubernetes.run_pods import label
 from infra.kubernetes.services import ClusterServices, hopeless
@@ -62,6 +64,26 @@ def test_an_overlay_that_is_not_there_is_named_with_those_that_are(tmp_path: Pat
     local = LocalServices(Folders(state=tmp_path / "state"), ServiceSettings.on_free_ports())
     with pytest.raises(PenstockError, match="no overlay moon: choose cluster, gke, gke-strimzi, kind"):
         ClusterServices(local, overlay="moon")
+
+
+def test_a_pod_that_never_becomes_ready_is_named_with_what_its_probe_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = {"metadata": {"name": "kafka-0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    pods = [ready, {"metadata": {"name": "redis-0"}}]
+    said = [
+        {"involvedObject": {"name": "redis-0"}, "lastTimestamp": f"2026-01-01T00:00:0{second}Z", "message": message}
+        for second, message in ((2, "Readiness probe\nerrored"), (1, "connection refused"))
+    ]
+    for name, items in {"pods": pods, "unhealthy": said, "others": []}.items():
+        (tmp_path / name).write_text(json.dumps({"items": items}))
+    answer = 'case "$*" in *Unhealthy*) cat unhealthy;; *pods*) cat pods;; *) cat others;; esac'
+    fake_kubectl(tmp_path, monkeypatch, f"cd {tmp_path}; {answer}")
+    monkeypatch.setattr(services, "READY_TIMEOUT_S", 0.0)
+    local = LocalServices(Folders(state=tmp_path / "state"), ServiceSettings.on_free_ports())
+    with pytest.raises(PenstockError) as raised:
+        ClusterServices(local).await_pods(lambda: False, "not there")
+    assert str(raised.value) == "not there within 0 s: pod redis-0 is not ready: Readiness probe errored"
 
 
 def tar_of(**files: bytes) -> io.BytesIO:
