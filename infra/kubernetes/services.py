@@ -10,7 +10,7 @@ import time
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from pydantic import SecretStr
@@ -173,18 +173,19 @@ class ClusterServices:
     def troubles(self) -> list[str]:
         """Why pods do not come up, one line each."""
         lines = [f"pod {pod.name}: {pod.trouble}" for pod in self.kubectl.pods() if pod.trouble and not pod.ending]
-        events = self.kubectl.get("events", "--field-selector=reason=FailedCreate")["items"]
-        return lines + [f"{each['involvedObject']['name']}: {each['message']}" for each in events]
+        return lines + [f"{each['involvedObject']['name']}: {each['message']}" for each in self._events("FailedCreate")]
 
     def not_ready(self) -> list[str]:
         """Pods that run and are not ready, with what was said last of their probes, one line each. So it is with every
         pod that starts: a reason only after a while.
         """
-        events = self.kubectl.get("events", "--field-selector=reason=Unhealthy")["items"]
-        events.sort(key=lambda each: each.get("lastTimestamp") or "")
+        events = sorted(self._events("Unhealthy"), key=lambda each: each.get("lastTimestamp") or "")
         said = {each["involvedObject"]["name"]: " ".join(each["message"].split()) for each in events}
         waiting = [pod for pod in self.kubectl.pods() if pod.alive and not pod.ready and not pod.trouble]
         return [f"pod {pod.name} is not ready: {said.get(pod.name, 'its probes say nothing')}" for pod in waiting]
+
+    def _events(self, reason: str) -> list[Any]:
+        return list(self.kubectl.get("events", f"--field-selector=reason={reason}")["items"])
 
     # --- what runs need of them --------------------------------------------------------------------------------------
 

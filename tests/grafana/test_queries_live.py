@@ -376,16 +376,18 @@ def test_replicas_and_lag_of_a_live_run_are_the_journals(lived: tuple[Asked, Run
     for metric, label in ((metrics.REPLICAS, "phase"), (metrics.LAG, "partition"), (metrics.FLEET_BACKLOG, "fleet")):
         for series in asked.raw(f'{metric}{{run="{run}"}}', start_s, to_s):
             for at_s, shown in series.samples:
-
-                def is_of(some: Sequence[TickRecord]) -> bool:
-                    wanted = [seen(tick, metric, series.labels[label]) for tick in some]  # noqa: B023 - asked at once
-                    return shown in wanted or (None in wanted and math.isnan(shown))  # noqa: B023
-
                 late = ticks_shown_at(ticks, at_s, SLOW_TICK_TAKES_S, SLOW_SCRAPE_TAKES_S)
-                assert is_of(late), (metric, series.labels, at_s)
-                in_time += is_of(ticks_shown_at(ticks, at_s, TICK_TAKES_S, SCRAPE_TAKES_S))
+                assert is_of(late, shown, metric, series.labels[label]), (metric, series.labels, at_s)
+                soon = ticks_shown_at(ticks, at_s, TICK_TAKES_S, SCRAPE_TAKES_S)
+                in_time += is_of(soon, shown, metric, series.labels[label])
                 compared += 1
     assert compared > 100 and in_time > 0.8 * compared, f"{in_time} of {compared} in time"
+
+
+def is_of(ticks: Sequence[TickRecord], shown: float, metric: str, which: str) -> bool:
+    """Whether one of these ticks saw the value; NaN is that of a tick that could not read it."""
+    wanted = [seen(tick, metric, which) for tick in ticks]
+    return shown in wanted or (None in wanted and math.isnan(shown))
 
 
 def ticks_shown_at(
