@@ -1,4 +1,4 @@
-# Everything that one does with Penstock; `make help` lists it.
+# Entry points of the project; `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
@@ -9,7 +9,10 @@ BIN := .venv/bin
 JARS := $(or $(PENSTOCK_JARS),.penstock/jars)
 RUN ?= $(shell ls -td runs/*/ 2>/dev/null | head -n 1)
 
-.PHONY: help setup demo test test-live test-cluster up down load report bench lint format clean
+# A shell that forbids cached bytecode makes every process and every test worker compile all its modules again.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help setup demo unit test test-live test-cluster up down load report bench lint lines format proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -18,53 +21,62 @@ setup: .venv/.synced ## install everything: Python packages, Java, Maven, Redis,
 	@infra/local/setup.sh system
 	@infra/local/setup.sh jars "$(JARS)"
 
-demo: setup ## the main job, live: binpack-tail against linear, seconds 420-530 of the paper's workload; table and report.html
+demo: setup ## run the main job live: binpack-tail against linear, seconds 420-530 of the paper's workload; table and report.html
 	@$(BIN)/penstock compare binpack-workload-1 --scalers binpack-tail,linear --world local --from 420 --seconds 110
 
-test: setup lint ## unit tests and one live smoke test a room
-	@$(BIN)/pytest -m "not live and not cluster"
+unit: .venv/.synced ## run all tests that need Python packages alone
+	@$(BIN)/pytest -n 2 -m "not live and not cluster and not smoke and not system and not long"
 
-test-live: setup ## faults, conformance, full services on this machine
+test: setup lint unit ## lint, unit tests, tests that need installed programs, one live smoke test per package
+	@$(BIN)/pytest -m "(smoke or system or long) and not live and not cluster"
+
+test-live: setup ## run fault, conformance and full-service tests on this machine
 	@tests/live.sh
 
-test-cluster: setup ## tests against the cluster of the current kubeconfig
+test-cluster: setup ## run tests against the cluster of the current kubeconfig
 	@if [ ! -e "$${KUBECONFIG:-$$HOME/.kube/config}" ]; then \
 		echo "test-cluster: skipped, there is no kubeconfig (KUBECONFIG or ~/.kube/config)"; \
 	else \
 		$(BIN)/pytest -m cluster || { [ $$? -eq 5 ] && echo "test-cluster: there are no cluster tests yet"; }; \
 	fi
 
-up: setup ## start the services and leave them running; TARGET=cluster: in the cluster of the current kubeconfig
+up: setup ## start the services and keep them running; TARGET=cluster: in the cluster of the current kubeconfig
 	@$(BIN)/penstock up --target "$(TARGET)"
 
-down: .venv/.synced ## stop everything that `make up` or a run has started; TARGET=cluster: delete it
+down: .venv/.synced ## stop services, runs and replicas; TARGET=cluster: delete them
 	@$(BIN)/penstock down --target "$(TARGET)"
 
-load: setup ## Locust's page on http://localhost:8089: choose workload, rate, SLO and scaler; start and stop the load; TARGET=cluster: senders are pods
+load: setup ## open the Locust page on http://localhost:8089: choose workload, rate, SLO and scaler, start and stop; TARGET=cluster: senders are pods
 	@$(BIN)/penstock load --target "$(TARGET)"
 
-report: .venv/.synced ## make the report of the newest run, or of RUN=runs/...
-	@test -n "$(RUN)" || { echo "report: there is no run in runs/ yet: \`make demo\` makes one" >&2; exit 2; }
+report: .venv/.synced ## write the report of the newest run, or of RUN=runs/...
+	@test -n "$(RUN)" || { echo "report: runs/ has no run yet; \`make demo\` makes one" >&2; exit 2; }
 	@$(BIN)/penstock report "$(RUN)"
 
-bench: setup ## every figure we claim, side by side
+bench: setup ## run all benchmarks, each beside its reference
 	@env -u VIRTUAL_ENV UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --quiet --group bench
 	@up=0; $(BIN)/penstock status >/dev/null 2>&1 || { $(BIN)/penstock up && up=1; } || exit; \
 	trap '[ $$up = 0 ] || $(BIN)/penstock down' EXIT; \
 	eval "$$($(BIN)/penstock env)"; \
 	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench" || exit; done
 
-lint: .venv/.synced ## ruff, mypy and who may import whom
+proto: .venv/.synced ## generate the messages of KEDA's external scaler; the files are committed
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. controller/keda/externalscaler.proto
+
+lines: ## count the lines of product Python: all .py outside tests/ and docs/
+	@git ls-files -z '*.py' ':!tests' ':!docs' | xargs -0 cat | wc -l
+
+lint: .venv/.synced ## run ruff, mypy and the import boundaries
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-format: .venv/.synced ## let ruff put the code in order
+format: .venv/.synced ## format the code with ruff
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-clean: ## stop everything, remove .venv, .penstock and caches (runs/ stays)
+clean: ## stop everything and remove .venv, .penstock and caches; runs/ stays
 	@[ ! -x $(BIN)/penstock ] || $(BIN)/penstock down
 	rm -rf .venv .penstock .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis spark-warehouse
 

@@ -1,1 +1,1 @@
-"""Worker processes: the payment work, the ledger, and the partition assignor inside the consumer group."""
+"""Worker processes: payment work, ledger, and the partition assignor of the consumer group."""

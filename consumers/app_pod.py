@@ -1,49 +1,45 @@
-"""A function app in a pod: ``python -m consumers.app_pod --pod NAME`` asks which app it is and becomes that."""
+"""A function app in a pod: ``python -m consumers.app_pod --pod NAME`` asks which app it is and becomes that app."""
 
 import argparse
-import signal
 import sys
 import tempfile
-import time
+from contextlib import closing
 from pathlib import Path
-from typing import Final
 
 from consumers import app
-from penstock.apps import AWAY, AppIntroduction, PodBoard
-from penstock.errors import PenstockError
+from penstock.adapters.app_boards import PodBoard
+from penstock.adapters.redis import REDIS_AWAY
+from penstock.apps import PodIdentity
+from penstock.process_main import UnassignedError, await_identity, configure_log, run_main
 from penstock.settings import Endpoints
 
-POLL_S: Final = 0.1
 
+def identify(pod: str) -> PodIdentity:
+    """Wait until the controller has made the pod an app."""
 
-def ask(board: PodBoard, pod: str) -> AppIntroduction:
-    """Which app this pod is; waits as long as it is none."""
-    while True:
-        try:
-            if (found := board.introduction(pod)) is not None:
-                return found
-        except AWAY:
-            pass  # it is starting, too
-        time.sleep(POLL_S)
+    def ask() -> PodIdentity:
+        identity = board.identity(pod)
+        if identity is None:
+            raise UnassignedError(f"pod {pod} is no app yet")
+        return identity
+
+    with closing(PodBoard(Endpoints().require("redis"))) as board:
+        return await_identity(ask, *REDIS_AWAY)
 
 
 def main() -> int:
-    """The app's exit code; 2 with one line where the pod itself lacks something."""
+    """Exit code of the app, or 2 with one line where the pod itself lacks something."""
     parser = argparse.ArgumentParser(prog="python -m consumers.app_pod", description=__doc__)
-    parser.add_argument("--pod", required=True, help="name of the pod that this is")
+    parser.add_argument("--pod", required=True, help="name of this pod")
     pod = parser.parse_args().pod
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a container has no default action
-    try:
-        board = PodBoard(Endpoints().require("redis"))
-    except PenstockError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    introduction = ask(board, pod)
-    board.close()
+    identities: list[PodIdentity] = []
+    configure_log(label=pod)
+    if code := run_main(lambda: identities.append(identify(pod))):
+        return code
     folder = Path(tempfile.mkdtemp(prefix="run-"))
-    for name, content in introduction.files.items():
+    for name, content in identities[0].files.items():
         (folder / name).write_bytes(content)
-    return app.main(("--run", str(folder), *introduction.arguments))
+    return app.main(("--run", str(folder), *identities[0].arguments))
 
 
 if __name__ == "__main__":

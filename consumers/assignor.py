@@ -1,7 +1,7 @@
-"""Partition assignor of a consumer group that follows the controller's plan (design, "Plan and assignor").
+"""Partition assignor of a consumer group that follows the controller's plan.
 
 The group's leader asks the plan service which partitions belong together and gives each group to the member that holds
-most of it already. Somebody's own kafka-python consumer needs two lines::
+most of it already. An application's own kafka-python consumer needs two lines::
 
     assignor = PlanAssignor("http://127.0.0.1:8700", group="payments", replica="payments-0")
     consumer = KafkaConsumer("events", group_id="payments", partition_assignment_strategy=[assignor])
@@ -62,7 +62,7 @@ class PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
         replica: str,
         *,
         timeout_s: float = 0.25,
-        on_fallback: Callable[[str], None] | None = None,
+        on_fallback: Callable[[str], object] = lambda _: None,
     ) -> None:
         self.replica = replica
         self.epoch = NO_EPOCH
@@ -79,7 +79,7 @@ class PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
         self._on_fallback = on_fallback
 
     def learn(self, plan: Plan | None) -> None:
-        """Remember a plan heard of elsewhere, for the case that the service is away when this member has to assign."""
+        """Remember a plan received elsewhere, for when the service is away while this member has to assign."""
         if plan is not None:
             self._plan = plan
 
@@ -101,25 +101,32 @@ class PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
 
     def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
         """Leader only: partitions for every member. ``cluster`` knows the topics' partitions."""
-        claims = {member.member_id: _member_data(member) for member in members}
+        # A member without readable data goes by its member id and holds nothing.
+        claims: dict[str, MemberData] = {
+            member.member_id: _decode(_member_decoder, member.metadata.user_data) or MemberData(member.member_id)
+            for member in members
+        }
         topics = {member.member_id: set(member.metadata.topics) for member in members}
         partitions = {topic: set(cluster.partitions_for_topic(topic) or ()) for topic in set().union(*topics.values())}
         plan, refusal = self._valid_plan(partitions)
         if plan is not None:
-            topic = next(iter(partitions))
-            given = {member: {topic: held} for member, held in planned(plan, topic, claims).items()}
+            given = {topic: planned(plan, topic, claims) for topic in partitions}
             note = AssignmentData(epoch=plan.epoch)
         else:
-            given = _by_range(partitions, topics)
+            given = {
+                topic: range_assignment(there, [member for member, subscribed in topics.items() if topic in subscribed])
+                for topic, there in partitions.items()
+            }
             note = AssignmentData(fallback=refusal)
-            self._tell(refusal)
+            if self._client is not None:
+                log.warning("assigning by range: %s", refusal)
+                self._on_fallback(refusal)
         user_data = msgspec.json.encode(note)
-        return {
-            member: ConsumerProtocolAssignment(
-                VERSION, [(topic, list(held)) for topic, held in sorted(given[member].items()) if held], user_data
-            )
+        assigned = {
+            member: [(topic, list(held[member])) for topic, held in sorted(given.items()) if held.get(member)]
             for member in claims
         }
+        return {member: ConsumerProtocolAssignment(VERSION, held, user_data) for member, held in assigned.items()}
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -147,22 +154,18 @@ class PlanAssignor(AbstractPartitionAssignor):  # type: ignore[misc]  # kafka-py
             return None, f"plan {plan.epoch} speaks of partitions {sorted(planned_for)}, {topic} has {sorted(there)}"
         return plan, ""
 
-    def _tell(self, refusal: str) -> None:
-        if self._client is not None:
-            log.warning("assigning by range: %s", refusal)
-            if self._on_fallback is not None:
-                self._on_fallback(refusal)
-
 
 def planned(plan: Plan, topic: str, members: Mapping[str, MemberData]) -> dict[str, tuple[int, ...]]:
-    """Partitions of ``topic`` for every member id. Members outside the plan get nothing, unless nobody else is there.
+    """Partitions of ``topic`` for every member id. Members outside the plan get nothing, unless all are.
 
-    Two members may both say that they hold a partition, when one of them was thrown out of the group and came back: the
-    later generation is right.
+    Two members may both claim a partition when one of them was removed from the group and came back: the later
+    generation is right.
     """
     named = {member for member, data in members.items() if not plan.members or data.replica in plan.members}
     if not named:
-        log.warning("plan %d is for %s, none of whom is here: everybody may take a group", plan.epoch, plan.members)
+        log.warning(
+            "plan %d is for %s, none of whom is a member: all members may take a group", plan.epoch, plan.members
+        )
     owner: dict[int, str] = {}
     for member, data in sorted(members.items(), key=lambda item: (item[1].generation, item[0])):
         owner.update(dict.fromkeys(data.held.get(topic, ()), member))
@@ -174,23 +177,6 @@ def planned(plan: Plan, topic: str, members: Mapping[str, MemberData]) -> dict[s
             held[key[member]].append(partition)
     matched = match_members(plan.groups, held)
     return {member: matched[key[member]] if member in key else () for member in members}
-
-
-def _by_range(
-    partitions: Mapping[str, set[int]], topics: Mapping[str, set[str]]
-) -> dict[str, dict[str, tuple[int, ...]]]:
-    """Kafka's range assignment, topic by topic, among the members that subscribe to it."""
-    given: dict[str, dict[str, tuple[int, ...]]] = {member: {} for member in topics}
-    for topic, there in partitions.items():
-        subscribers = [member for member, subscribed in topics.items() if topic in subscribed]
-        for member, share in range_assignment(there, subscribers).items():
-            given[member][topic] = share
-    return given
-
-
-def _member_data(member: Any) -> MemberData:
-    """What a member says of itself; one that says nothing we understand goes by its member id and holds nothing."""
-    return _decode(_member_decoder, member.metadata.user_data) or MemberData(replica=member.member_id)
 
 
 def _decode(decoder: msgspec.json.Decoder[Any], user_data: bytes | None) -> Any:

@@ -1,21 +1,19 @@
-"""How fast a replica really is: μ and service times of a real worker under a backlog, measured from its results."""
+"""Calibration of a worker: μ and service times under a backlog, measured from its results."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from consumers.private_run import PrivateRun
+from consumers.private_run import PrivateRun, private_spec
 from penstock.errors import PenstockError
-from penstock.measures import PERCENTILES, Ints, percentiles_s
+from penstock.measures import Ints, percentiles_s
 from penstock.runspec import WorkerSpec
 from penstock.settings import Endpoints
-
-Progress = Callable[[str], None]
+from penstock.world import Progress
 
 WARM_UP_S = 2.0
 FASTEST_PER_S = 20_000
-"""No worker is faster: bounds the backlog of one without a floor."""
+"""Bounds the backlog of a worker without a service floor: no worker is faster."""
 FIRST_RESULT_S = 30.0
 REPLICA = "calibrate-0"
 
@@ -40,20 +38,20 @@ class Calibration:
 def calibrate_worker(
     endpoints: Endpoints, worker: WorkerSpec, *, seconds: float, tell: Progress = lambda _: None
 ) -> Calibration:
-    """Preload a private topic, let one worker process work on it and measure ``seconds`` of that after warming up.
+    """Preload a private topic, start one worker process and measure ``seconds`` of its work after warming up.
 
-    Raises PenstockError if a service is away or the worker does not get to work.
+    Raises PenstockError if a service is away or the worker does not start.
     """
     fastest_per_s = min(FASTEST_PER_S, 2 / worker.service_time_s) if worker.service_time_s else FASTEST_PER_S
     backlog = round(fastest_per_s * (seconds + WARM_UP_S))
-    with PrivateRun(endpoints, purpose="calibrate", worker=worker) as run:
+    with PrivateRun(endpoints, private_spec("calibrate", worker, partitions=1)) as run:
         tell(f"preloading {backlog} payments")
         run.send(range(backlog))
         tell(f"one worker works for {seconds + WARM_UP_S:g} s")
         run.start(REPLICA)
         started, finished = _times(run, seconds + WARM_UP_S)
         if run.stop(REPLICA) != 0 or len(finished) == 0:
-            raise PenstockError(f"the worker did not get to work; it said: {run.log(REPLICA).strip()[-500:]}")
+            raise PenstockError(f"the worker did not work; its log ends: {run.log(REPLICA).strip()[-500:]}")
     return measure(started, finished)
 
 
@@ -86,8 +84,3 @@ def _times(run: PrivateRun, seconds: float) -> tuple[Ints, Ints]:
             break
     table = np.array(times, dtype=np.int64).reshape(-1, 2)
     return table[:, 0], table[:, 1]
-
-
-def labels() -> list[str]:
-    """Names of the percentiles in a calibration."""
-    return [f"p{percentile:g}" for percentile in PERCENTILES]

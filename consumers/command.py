@@ -1,4 +1,4 @@
-"""Sub-commands of ``penstock`` that this room brings: ``calibrate worker``."""
+"""``penstock calibrate worker``."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -6,7 +6,7 @@ import typer
 
 from penstock.command import calibrate
 from penstock.errors import PenstockError
-from penstock.runspec import ServiceLaw, WorkerSpec
+from penstock.runspec import WorkerServiceDistribution, WorkerSpec
 
 if TYPE_CHECKING:
     from consumers.calibration import Calibration
@@ -20,7 +20,9 @@ def register(app: typer.Typer) -> None:
 
 def worker(
     service_time_s: Annotated[float, typer.Option(help="Service-time floor in seconds; 0: real work only.")] = 0.005,
-    service_law: Annotated[ServiceLaw, typer.Option(help="How service times are spread.")] = "deterministic",
+    service_law: Annotated[
+        WorkerServiceDistribution, typer.Option(help="How service times are spread.")
+    ] = "deterministic",
     commit_every: Annotated[int, typer.Option(help="Events per ledger, result and commit round trip.")] = 1,
     seconds: Annotated[float, typer.Option(help="Seconds that count, after 2 s of warming up.")] = 10.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -54,7 +56,7 @@ def _print(found: "Calibration", worker: WorkerSpec) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from consumers.calibration import labels
+    from penstock.measures import PERCENTILES
 
     low, high = found.spread_per_s
     table = Table("measure", "value", box=None, pad_edge=False)
@@ -62,8 +64,8 @@ def _print(found: "Calibration", worker: WorkerSpec) -> None:
     table.add_row("whole seconds, p10–p90", f"{low:.0f}–{high:.0f} events/s")
     if worker.service_time_s:
         table.add_row("share of 1/floor", f"{found.service_rate_per_s * worker.service_time_s:.1%}")
-    for label, value in zip(labels(), found.service_s, strict=True):
-        table.add_row(f"service time {label}", f"{value * 1000:.3f} ms")
+    for percentile, value in zip(PERCENTILES, found.service_s, strict=True):
+        table.add_row(f"service time p{percentile:g}", f"{value * 1000:.3f} ms")
     table.add_row("measured", f"{found.events} events in {found.seconds:.1f} s")
     Console(highlight=False).print(table)
     typer.echo(f"\nFor scalers: --set binpack.service_rate_per_s={found.service_rate_per_s:.0f}")

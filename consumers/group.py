@@ -1,7 +1,7 @@
-"""The worker's place in its consumer group: kafka-python's consumer with what its public interface lacks.
+"""The worker's consumer-group member: kafka-python's consumer with functions that its public interface lacks.
 
-Everything that reaches into kafka-python 3.0 is here: asking for a rejoin at once, finishing a rebalance, committing
-inside its listener.
+All uses of kafka-python 3.0's internals are here: rejoining at once, finishing a rebalance, committing inside its
+listener.
 """
 
 import logging
@@ -27,21 +27,21 @@ FETCH_WAIT_MS = 30
 """How long the broker holds an empty fetch: the longest time that a partition with events can be stalled behind a fetch
 of the empty ones (a client has one fetch in flight per broker). Shorter ones cost an idle worker CPU: 8 % at 30 ms."""
 PARTITION_FETCH_BYTES = 64 * 1024
-"""A fetched partition is worked off before the next one's turn: small fetches keep the partitions' waits alike. A
-worker that asks for throughput by a larger ``commit_every`` gets larger ones."""
+"""A fetched partition is processed before the next one's turn: small fetches keep the partitions' waits alike. They
+grow with ``commit_every``, for throughput."""
 LARGEST_FETCH_BYTES = 1024 * 1024
 READ_AHEAD = 64
 """Records taken over from the client library at a time; each of its polls costs two changes of thread."""
 JOIN_TIMEOUT_MS = 1000
-"""A request to join is waited for in long pieces: one that is answered between two of them is thrown away by the client
-library and sent again, which costs the whole group another rebalance."""
+"""Waits for a join are long: the client library drops a request that is answered between two of them and sends another,
+which costs the group one more rebalance."""
 PAUSE_STEP_S = 0.005
 REBALANCE_TIMEOUT_MS = 60_000
 COMMIT_TIMEOUT_MS = 2000
 METADATA_TIMEOUT_MS = 2000
 
 
-class GroupConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships no types
+class GroupConsumer(KafkaConsumer, AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types
     """Member of ``group`` on ``topic``, assigned by ``assignor``.
 
     ``on_revoke`` is called before the partitions go and returns what can be committed while they are ours, ``on_lost``
@@ -88,14 +88,15 @@ class GroupConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships 
         self._bell = Future()
         self._on_lost = on_lost
         self._on_assign = on_assign
-        self.subscribe([topic], listener=_Rebalances(self, on_revoke))
+        self.subscribe([topic], listener=self)
+        self._on_revoke = on_revoke
         self._learn_of_topic()
 
     # --- records -----------------------------------------------------------------------------------------------------
 
     def take(self, most: int, timeout_ms: int) -> list[Any]:
-        """Up to ``most`` records, waiting ``timeout_ms`` for the first. A rebalance that is due is taken part in first,
-        so that it never waits for more than the records taken before.
+        """Up to ``most`` records, waiting ``timeout_ms`` for the first. A rebalance that is due comes first, so that it
+        waits for the records taken before at most.
         """
         if not self._take_part():
             return []
@@ -146,13 +147,6 @@ class GroupConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships 
         if fresh:
             self.commit(fresh, timeout_ms=COMMIT_TIMEOUT_MS)
 
-    async def commit_in_rebalance(self, offsets: Offsets) -> None:
-        """Commit from the I/O thread."""
-        try:
-            await self._coordinator._commit_offsets_sync_async(dict(offsets), timeout_ms=COMMIT_TIMEOUT_MS)
-        except KafkaError as error:
-            log.warning("commit on revoke: %s; what moves to another member will be delivered again", error)
-
     # --- membership --------------------------------------------------------------------------------------------------
 
     @property
@@ -187,9 +181,7 @@ class GroupConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships 
         return bool(self._coordinator.need_rejoin())
 
     def _hang_up_bell(self) -> None:
-        """The client library waits for records until any of its fetches is done: let there be one that is done when
-        somebody asks for a rejoin.
-        """
+        """The client library waits for records until a fetch is done: add one that a rejoin request completes."""
         if self._bell.is_done or self._bell not in self._fetcher._fetch_futures:
             self._bell = Future()
             self._fetcher._fetch_futures.append(self._bell)
@@ -202,40 +194,32 @@ class GroupConsumer(KafkaConsumer):  # type: ignore[misc]  # kafka-python ships 
             self.close(timeout_ms=0)
             raise
 
-    def lost(self) -> None:
-        """Thrown out of the group: what was read ahead is somebody else's now."""
+    # --- kafka-python's callbacks; partitions that stay keep their position, also in its eager protocol ---------------
+
+    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
+        """Commit what is ours still."""
+        if revoked and (offsets := self._on_revoke()):
+            try:
+                await self._coordinator._commit_offsets_sync_async(dict(offsets), timeout_ms=COMMIT_TIMEOUT_MS)
+            except KafkaError as error:
+                log.warning("commit on revoke: %s; what moves to another member will be delivered again", error)
+        self._drop_unassigned()
+
+    async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
+        """Removed from the group: records read ahead belong to other members."""
+        del lost
         self._read_ahead.clear()
         self._on_lost()
 
-    def assigned(self) -> None:
-        """A new assignment."""
-        self.drop_foreign()
+    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
+        """A new assignment; ``assigned`` is, in the cooperative protocol, only what was added."""
+        del assigned
+        self._drop_unassigned()
         if self._pause_s:
             self._resume_at = time.monotonic() + self._pause_s
         self._on_assign(self.assignment())
 
-    def drop_foreign(self) -> None:
-        """What was read ahead of partitions that stay is still ours, the rest is not."""
+    def _drop_unassigned(self) -> None:
+        """Drop records read ahead, but for the partitions that stay."""
         held = self.assignment()
         self._read_ahead = deque(r for r in self._read_ahead if TopicPartition(r.topic, r.partition) in held)
-
-
-class _Rebalances(AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types
-    """kafka-python's callbacks. Partitions that stay keep their position, also in its eager protocol."""
-
-    def __init__(self, consumer: GroupConsumer, on_revoke: Callable[[], Offsets]) -> None:
-        self._consumer = consumer
-        self._on_revoke = on_revoke
-
-    async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
-        if revoked and (offsets := self._on_revoke()):
-            await self._consumer.commit_in_rebalance(offsets)
-        self._consumer.drop_foreign()
-
-    async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:
-        del lost
-        self._consumer.lost()
-
-    async def on_partitions_assigned(self, assigned: set[TopicPartition]) -> None:
-        del assigned  # in the cooperative protocol only what was added
-        self._consumer.assigned()

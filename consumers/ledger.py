@@ -6,9 +6,8 @@ Booking and account balance change in one Lua script, so that no crash can come 
 from collections.abc import Sequence
 
 import msgspec
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+
+from penstock.adapters.redis import redis_client
 
 _BOOK = """
 local attempts = {}
@@ -22,9 +21,6 @@ for i = 1, #ARGV, 4 do
 end
 return attempts
 """
-
-UNAVAILABLE = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError)
-"""What a ledger raises while Redis is away or starting (BusyLoadingError is a ConnectionError): try again later."""
 
 
 class Booking(msgspec.Struct, frozen=True):
@@ -41,19 +37,15 @@ class Booking(msgspec.Struct, frozen=True):
 
 
 def keys(ledger_key: str) -> tuple[str, str, str]:
-    """The Redis hashes behind ``RunSpec.ledger_key``: bookings by event id, balances in cents by account, and how often
-    the bookings that came again did so.
-    """
+    """Its Redis hashes: bookings by event id, balances in cents by account, repeated deliveries by event id."""
     return ledger_key, f"{ledger_key}:balances", f"{ledger_key}:again"
 
 
 class Ledger:
-    """``url`` as redis://:secret@host:port/0. An absent Redis raises ``UNAVAILABLE``; retrying is the caller's."""
+    """``url`` as redis://:secret@host:port/0. An absent Redis raises one of ``REDIS_AWAY``; the caller retries."""
 
     def __init__(self, url: str, ledger_key: str, timeout_s: float = 2.0) -> None:
-        self._redis = redis.Redis.from_url(
-            url, socket_timeout=timeout_s, socket_connect_timeout=timeout_s, retry=Retry(NoBackoff(), 0)
-        )
+        self._redis = redis_client(url, timeout_s)
         self._book = self._redis.register_script(_BOOK)
         self._keys = keys(ledger_key)
         self._encoder = msgspec.json.Encoder()
@@ -72,10 +64,6 @@ class Ledger:
     def booked_ids(self) -> list[int]:
         """Ids of everything booked, ascending."""
         return sorted(int(field) for field in self._redis.hkeys(self._keys[0]))
-
-    def balance_cents(self, account: str) -> int:
-        """Balance of an account; every account starts at 0 and payments lower it."""
-        return int(self._redis.hget(self._keys[1], account) or 0)
 
     def erase(self) -> None:
         """Remove the run's ledger."""

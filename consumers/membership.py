@@ -1,7 +1,7 @@
-"""A worker's ear and voice towards the plan service: hears of new plans at once, and reports where the worker is.
+"""A worker's link to the plan service: receives new plans at once, and reports the worker's phases.
 
-Two threads, so that neither the work nor the group's I/O loop ever waits for the controller. A service that is away is
-asked again until it is back; its successor is told the present state.
+Two threads, so that neither the work nor the group's I/O loop ever waits for the controller. Both retry while the
+service is away; after an outage the last report is sent again, since the service may be a new process.
 """
 
 import logging
@@ -15,7 +15,8 @@ import msgspec
 
 from consumers.assignor import PlanAssignor
 from consumers.plan_client import PlanClient, PlanRefusedError, PlanServiceError
-from penstock.plan import MemberPhase, MemberReport, PlanNotice
+from penstock.log_once import LogOnce
+from penstock.plan import MemberPhase, MemberReport, Plan, PlanNotice
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +25,10 @@ RETRY_S = 0.5
 
 
 class Membership:
-    """Membership of the ``assignor``'s replica in ``group``. ``rejoin`` asks for a rebalance; ``may_ask`` tells whether
-    this member should: in a directed rebalance everybody for himself, else the leader and the rest follow by heartbeat.
+    """Membership of the ``assignor``'s replica in ``group``. ``rejoin`` asks for a rebalance; ``may_ask``: whether this
+    member should ask. In a directed rebalance each member does, else the leader, and the others follow by heartbeat.
 
-    Without a ``url`` there is no plan service, nobody to hear and nobody to tell.
+    Without a ``url`` there is no plan service: nothing is received or reported.
     """
 
     def __init__(
@@ -37,22 +38,23 @@ class Membership:
         self._rejoin = rejoin
         self._may_ask = may_ask
         self._known_epoch = -1
-        self._heard_ns = 0
+        self._known_plan: Plan | None = None
+        self._notice_ns = 0
         self._closing = threading.Event()
         self._reports: queue.SimpleQueue[MemberReport | None] = queue.SimpleQueue()
         self._last: MemberReport | None = None
         self._watcher = threading.Thread(target=self._watch, name="plan-watcher", daemon=True)
-        self._reporter = threading.Thread(target=self._tell, name="plan-reporter", daemon=True)
+        self._reporter = threading.Thread(target=self._send_reports, name="plan-reporter", daemon=True)
         if url:
-            self._listening = PlanClient(url, group)
-            self._speaking = PlanClient(url, group, timeout_s=1.0)
+            self._notices = PlanClient(url, group)
+            self._service = PlanClient(url, group, timeout_s=1.0)
             self._reporter.start()
 
-    # --- voice -------------------------------------------------------------------------------------------------------
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def report(self, phase: MemberPhase, partitions: Collection[int] = ()) -> None:
-        """Tell the service, in order; returns at once. Once it knows that this member has joined, notices are heard:
-        the member's own joining is then behind it.
+        """Queue a report; returns at once. Notices are received once the service knows that this member has joined:
+        its own joining then causes none.
         """
         self._last = MemberReport(
             phase=phase,
@@ -65,73 +67,71 @@ class Membership:
         self._reports.put(self._last)
 
     def close(self, timeout_s: float) -> None:
-        """Stop listening, and wait until what was reported is told, ``timeout_s`` at the most."""
+        """Stop receiving notices; wait up to ``timeout_s`` until the queued reports are sent."""
         self._closing.set()
         self._reports.put(None)
         if self._reporter.is_alive():
             self._reporter.join(timeout_s)
 
-    def _tell(self) -> None:
-        with closing(self._speaking):
-            self._tell_all()
+    def _send_reports(self) -> None:
+        with closing(self._service):
+            while (report := self._reports.get()) is not None:
+                while not self._sent(report):
+                    if self._closing.wait(RETRY_S):
+                        return
+                if report.phase == "joined" and not self._watcher.is_alive() and not self._closing.is_set():
+                    self._watcher.start()
 
-    def _tell_all(self) -> None:
-        while (report := self._reports.get()) is not None:
-            while not self._told(report):
-                if self._closing.wait(RETRY_S):
-                    return
-            if report.phase == "joined" and not self._watcher.is_alive() and not self._closing.is_set():
-                self._watcher.start()
-
-    def _told(self, report: MemberReport) -> bool:
+    def _sent(self, report: MemberReport) -> bool:
         try:
-            self._speaking.report(self._assignor.replica, report)
+            self._service.report(self._assignor.replica, report)
         except PlanRefusedError as error:
             log.warning("report %r: %s", report.phase, error)
         except PlanServiceError as error:
-            log.warning("report %r not told yet: %s", report.phase, error)
+            log.warning("report %r not sent yet: %s", report.phase, error)
             return False
         return True
 
-    # --- ear ---------------------------------------------------------------------------------------------------------
+    # --- notices -----------------------------------------------------------------------------------------------------
 
     def assigned(self) -> None:
-        """The member has a new assignment: ask again if a newer plan was heard of after it asked to join."""
-        behind = self._assignor.epoch < self._known_epoch and self._assignor.asked_to_join_ns < self._heard_ns
+        """The member has a new assignment: rejoin if a newer plan was received after it asked to join."""
+        behind = self._assignor.epoch < self._known_epoch and self._assignor.asked_to_join_ns < self._notice_ns
         if behind and self._may_ask():
             self._rejoin()
 
     def _watch(self) -> None:
-        with closing(self._listening):
-            self._watch_on()
-
-    def _watch_on(self) -> None:
         serial: int | None = None
-        away = False
-        while not self._closing.is_set():
-            try:
-                notice = self._listening.notice(after=None if away else serial, wait_s=LONG_POLL_S)
-            except (PlanServiceError, msgspec.DecodeError) as error:
-                if not away:
-                    log.warning("%s; asking again every %g s", error, RETRY_S)
-                away = True
-                self._closing.wait(RETRY_S)
-                continue
-            if away and self._last is not None:
-                self._reports.put(self._last)
-            away = False
-            if notice.serial != serial and not self._closing.is_set():
-                self._heard(notice, first=serial is None)
-                serial = notice.serial
+        away = LogOnce(log, f"%s; asking again every {RETRY_S:g} s")
+        with closing(self._notices):
+            while not self._closing.is_set():
+                try:
+                    notice = self._notices.notice(after=serial, wait_s=LONG_POLL_S)
+                except (PlanServiceError, msgspec.DecodeError) as error:
+                    away.note(error)
+                    serial = None  # of a predecessor, perhaps: its successor may give the same number to another plan
+                    self._closing.wait(RETRY_S)
+                    continue
+                if away.trouble and self._last is not None:
+                    self._reports.put(self._last)
+                away.clear()
+                if notice.serial != serial and not self._closing.is_set():
+                    self._receive(notice, first=serial is None)
+                    serial = notice.serial
 
-    def _heard(self, notice: PlanNotice, *, first: bool) -> None:
-        """A new plan: rejoin unless the assignment follows it already. The same plan again means that somebody joins or
+    def _receive(self, notice: PlanNotice, *, first: bool) -> None:
+        """A new plan: rejoin unless the assignment follows it already. The same plan again means that a member joins or
         leaves: rejoin unless this member has asked to join since then.
         """
         epoch = notice.plan.epoch if notice.plan is not None else -1
-        new_plan, self._known_epoch = first or epoch != self._known_epoch, epoch
-        self._heard_ns = time.time_ns()
+        new_plan = first or epoch != self._known_epoch
+        # A restarted service that has forgotten an epoch gives it to another plan.
+        replaced = epoch == self._known_epoch and notice.plan != self._known_plan
+        self._known_epoch, self._known_plan = epoch, notice.plan
+        self._notice_ns = time.time_ns()
         self._assignor.learn(notice.plan)
-        stale = self._assignor.epoch < epoch if new_plan else self._assignor.asked_to_join_ns < notice.at_ns
+        stale = replaced or (
+            self._assignor.epoch < epoch if new_plan else self._assignor.asked_to_join_ns < notice.at_ns
+        )
         if stale and self._may_ask():
             self._rejoin()

@@ -1,11 +1,12 @@
 """Prometheus meters of one worker; names in ``penstock.metrics``.
 
-The work counts in plain numbers, which become metrics when somebody asks: at thousands of events per second the
-client library's locks would cost more than the payment.
+Counts are plain numbers that become metrics at a scrape: at thousands of events per second the client library's locks
+would cost more than the payment.
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -23,9 +24,7 @@ NAMES = ("fleet", "replica")
 
 
 class ServiceMeters(Collector):
-    """What a worker counts on any broker. Written by the worker's threads, read by the metrics server's; counts only
-    grow.
-    """
+    """Counters of a worker on any broker. The worker's threads write, the metrics server's reads; they only grow."""
 
     def __init__(self, fleet: str, replica: str) -> None:
         self._labels = (fleet, replica)
@@ -34,7 +33,7 @@ class ServiceMeters(Collector):
         self._service_sum_ns = 0
 
     def served(self, results: Sequence[Result]) -> None:
-        """These events are done."""
+        """Count these results."""
         for result in results:
             service_ns = result.finished_ns - result.started_ns
             self._processed[result.outcome] += 1
@@ -47,22 +46,15 @@ class ServiceMeters(Collector):
         for outcome, events in self._processed.items():
             processed.add_metric((*self._labels, outcome), events)
         yield processed
-        yield self._service_time()
-
-    def _service_time(self) -> HistogramMetricFamily:
         family = HistogramMetricFamily(metrics.SERVICE_TIME, "Service time of an event.", labels=NAMES)
         bounds = [*(str(bound / 1e9) for bound in SERVICE_BUCKETS_NS), "+Inf"]
-        cumulative = 0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip(bounds, tuple(self._service_counts), strict=True):
-            cumulative += count
-            buckets.append((bound, cumulative))
-        family.add_metric(self._labels, buckets, self._service_sum_ns / 1e9)
-        return family
+        cumulative = accumulate(tuple(self._service_counts))
+        family.add_metric(self._labels, list(zip(bounds, cumulative, strict=True)), self._service_sum_ns / 1e9)
+        yield family
 
 
 class Meters(ServiceMeters):
-    """What one member of a consumer group counts."""
+    """Counters of one member of a consumer group."""
 
     def __init__(self, fleet: str, replica: str) -> None:
         super().__init__(fleet, replica)
@@ -82,12 +74,11 @@ class Meters(ServiceMeters):
     def collect(self) -> Iterator[Metric]:
         """The metrics as they are now."""
         yield from super().collect()
-        assigned = GaugeMetricFamily(metrics.ASSIGNED_PARTITIONS, "Partitions held.", labels=NAMES)
-        assigned.add_metric(self._labels, self._assigned)
-        yield assigned
-        rebalances = CounterMetricFamily(metrics.REBALANCES, "Assignments received.", labels=NAMES)
-        rebalances.add_metric(self._labels, self._rebalances)
-        yield rebalances
-        fallbacks = CounterMetricFamily(metrics.RANGE_FALLBACKS, "Times it had to assign by range.", labels=NAMES)
-        fallbacks.add_metric(self._labels, self._range_fallbacks)
-        yield fallbacks
+        for kind, name, help_text, value in (
+            (GaugeMetricFamily, metrics.ASSIGNED_PARTITIONS, "Partitions held.", self._assigned),
+            (CounterMetricFamily, metrics.REBALANCES, "Assignments received.", self._rebalances),
+            (CounterMetricFamily, metrics.RANGE_FALLBACKS, "Times it had to assign by range.", self._range_fallbacks),
+        ):
+            family = kind(name, help_text, labels=NAMES)
+            family.add_metric(self._labels, value)
+            yield family

@@ -1,16 +1,16 @@
-"""Pacing of a worker: a service-time floor kept by absolute deadlines, so that late wake-ups never add up.
+"""Pacing of a worker: a service floor kept by absolute deadlines, so that late wake-ups never add up.
 
-Everything an event costs (poll, ledger, result, commit) happens inside its floor; otherwise μ would be below 1/floor.
+All work on an event (poll, ledger, result, commit) happens within its floor; otherwise μ would be below 1/floor.
 """
 
 import random
 import time
 from typing import NamedTuple
 
-from penstock.runspec import ServiceLaw
+from penstock.runspec import WorkerServiceDistribution
 
 BACK_TO_BACK_NS = 2_000_000
-"""An event got within this time after the previous deadline had been waiting: its service starts at that deadline."""
+"""An event received within this time after the previous deadline had been waiting: it starts at that deadline."""
 
 
 class Slot(NamedTuple):
@@ -21,15 +21,15 @@ class Slot(NamedTuple):
 
 
 class Pacer:
-    """Gives each event its slot. ``floor_s``: mean service time, 0 for none. Draws of the exponential law are seeded
-    with ``seed`` and the replica's name: every replica has its own reproducible stream. ``back_to_back_ns``: within
-    this time after a deadline the next event is got if it was waiting then.
+    """Gives each event its slot. ``floor_s``: mean service time, 0 for none. Exponential draws are seeded with ``seed``
+    and the replica's name: every replica has its own reproducible draws. ``back_to_back_ns``: an event received within
+    this time after a deadline had been waiting.
     """
 
     def __init__(
         self,
         floor_s: float,
-        law: ServiceLaw,
+        law: WorkerServiceDistribution,
         *,
         seed: int,
         replica: str,
@@ -42,16 +42,16 @@ class Pacer:
         self._free_ns = 0
 
     def next(self, received_ns: int, earliest_ns: int = 0, floor_ns: int | None = None) -> Slot:
-        """The slot of an event got at ``received_ns`` that cannot have begun before ``earliest_ns`` (it was not sent
-        yet). It starts when the worker became free if the event was waiting then, else when it was got. ``floor_ns``:
-        its own service time, in place of one by the law.
+        """The slot of an event received at ``received_ns`` and sent not before ``earliest_ns``. It starts when the
+        worker became free if the event was waiting then, else when it was received. ``floor_ns``: its own service time,
+        in place of a draw.
         """
         waiting = received_ns - self._free_ns <= self._back_to_back_ns
         start_ns = min(received_ns, max(self._free_ns, earliest_ns)) if waiting else received_ns
         return self._slot(start_ns) if floor_ns is None else Slot(start_ns, start_ns + floor_ns)
 
     def following(self) -> Slot:
-        """The slot right after the last one: the next event of a chunk that was got at once."""
+        """The slot right after the last one: for the next event of the same chunk."""
         return self._slot(self._free_ns)
 
     @staticmethod
@@ -61,8 +61,8 @@ class Pacer:
 
     def wait(self, slot: Slot, ready_ns: int | None = None) -> int:
         """Return at the slot's deadline, with the time then. If the work took longer, the worker becomes free now.
-        ``ready_ns``: when the work was done, for whoever comes only when the slot is about to end: that this may be
-        late is not the work's fault and does not add up either.
+        ``ready_ns``: when the work was done, for a caller that comes when the slot is about to end: its lateness is not
+        the work's and does not add up either.
         """
         now_ns = time.monotonic_ns()
         if (now_ns if ready_ns is None else ready_ns) >= slot.deadline_ns:

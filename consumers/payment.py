@@ -1,6 +1,6 @@
 """The work of the pipeline ``payments`` before booking: verify the signature, validate the payment, score its risk.
 
-The score is a sum of named rules, so that anybody can see why a payment was marked for review. It never stops one.
+The score is a sum of named rules, which show why a payment was marked for review. It never stops a payment.
 """
 
 import re
@@ -17,30 +17,10 @@ LARGEST_AMOUNT_CENTS = 100_000_000
 
 _CURRENCY = re.compile(r"[A-Z]{3}")
 _COUNTRY = re.compile(r"[A-Z]{2}")
-_EURO_COUNTRIES = frozenset(
-    (
-        "AT",
-        "BE",
-        "CY",
-        "DE",
-        "EE",
-        "ES",
-        "FI",
-        "FR",
-        "GR",
-        "HR",
-        "IE",
-        "IT",
-        "LT",
-        "LU",
-        "LV",
-        "MT",
-        "NL",
-        "PT",
-        "SI",
-        "SK",
-    )
-)
+_EURO_COUNTRIES = frozenset((
+    "AT", "BE", "CY", "DE", "EE", "ES", "FI", "FR", "GR", "HR",
+    "IE", "IT", "LT", "LU", "LV", "MT", "NL", "PT", "SI", "SK",
+))  # fmt: skip
 _HOME_OF = {
     "EUR": _EURO_COUNTRIES,
     "USD": frozenset(("US", "EC", "PR", "SV")),
@@ -63,7 +43,7 @@ class Risk(msgspec.Struct, frozen=True):
 
     @property
     def review(self) -> bool:
-        """Whether somebody should look at it."""
+        """Whether it needs a review."""
         return self.score >= REVIEW_SCORE
 
 

@@ -67,19 +67,17 @@ class PlanClient:
 
     def _request(self, method: str, path: str, body: bytes | None, timeout_s: float) -> bytes:
         with self._lock:
-            kept = self._connection is not None
-            try:
-                status, answer = self._exchange(method, path, body, timeout_s)
-            except (OSError, http.client.HTTPException) as error:
-                self._drop()
-                # The service may have closed a connection that was kept; a fresh one tells whether it is really away.
-                if not kept or isinstance(error, TimeoutError):
-                    raise self._away(error) from None
+            while True:
+                kept = self._connection is not None
                 try:
                     status, answer = self._exchange(method, path, body, timeout_s)
-                except (OSError, http.client.HTTPException) as again:
+                    break
+                except (OSError, http.client.HTTPException) as error:
                     self._drop()
-                    raise self._away(again) from None
+                    # The service may have closed a connection that was kept; a fresh one tells whether it is away.
+                    if not kept or isinstance(error, TimeoutError):
+                        url, what = f"http://{self._host}:{self._port}", error or type(error).__name__
+                        raise PlanServiceError(f"plan service {url} is away: {what}") from None
         if status >= 300:
             raise PlanRefusedError(f"plan service: {status} {answer.decode(errors='replace').strip()}")
         return answer
@@ -95,11 +93,6 @@ class PlanClient:
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         return response.status, response.read()
-
-    def _away(self, error: Exception) -> PlanServiceError:
-        return PlanServiceError(
-            f"plan service http://{self._host}:{self._port} is away: {error or type(error).__name__}"
-        )
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -1,6 +1,6 @@
 """A small run of its own: private topics, group and ledger, preloaded payments, real worker processes; leaves nothing.
 
-Calibration, benchmarks and live tests stand on it.
+Used by calibration; benchmarks and live tests extend it.
 """
 
 import os
@@ -11,64 +11,52 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from consumers.ledger import Ledger
+from penstock.adapters.kafka import assign_from_start, broker_errors, make_consumer, make_producer, values
+from penstock.adapters.redis import REDIS_AWAY
+from penstock.adapters.topics import admin_client, create_topics, delete_group, delete_topics
 from penstock.errors import PenstockError
 from penstock.records import Event, Payment, Result, encode, result_decoder
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec, WorkerSpec
 from penstock.settings import Endpoints
 from penstock.signing import Signer
-from penstock.systems import StreamSystem, System
 
 LOOK_S = 5.0
-"""How long an absent broker is looked for."""
+"""How long to look for an absent broker."""
+FLUSH_S = 30.0
+SERVICES = ("kafka", "redis", "signing_key")
+
+
+def private_spec(purpose: str, worker: WorkerSpec, **fields: Any) -> RunSpec:
+    """A run whose name begins with ``purpose``; ``fields``: those that differ from the defaults."""
+    run = f"{purpose}-{secrets.token_hex(4)}"
+    scaler = ScalerSpec(name="none")
+    return RunSpec(run=run, experiment=purpose, world="local", scaler=scaler, duration_s=0, worker=worker, **fields)
 
 
 class PrivateRun:
-    """``purpose`` begins its name. Context manager; entering raises PenstockError in one line if a service is away.
+    """Context manager; entering raises PenstockError in one line if a service is away."""
 
-    ``controller``: base URL of a plan service of the caller; without one the group is assigned by range.
-    """
-
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        *,
-        purpose: str,
-        partitions: int = 1,
-        worker: WorkerSpec | None = None,
-        controller: str = "",
-        system: System | None = None,
-    ) -> None:
+    def __init__(self, endpoints: Endpoints, spec: RunSpec) -> None:
         self.endpoints = endpoints
-        self.controller = controller
-        self.spec = RunSpec(
-            run=f"{purpose}-{secrets.token_hex(4)}",
-            experiment=purpose,
-            world="local",
-            scaler=ScalerSpec(name="none"),
-            partitions=partitions,
-            duration_s=0,
-            worker=worker or WorkerSpec(),
-            system=system or StreamSystem(),
-        )
+        self.spec = spec
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.topics = {self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1}
+        self._kafka = endpoints.require("kafka")
         self._signer = Signer(endpoints.signing_key_bytes(), self.spec.run)
         self._folder = tempfile.TemporaryDirectory(prefix=f"{self.spec.run}-")
-        self._admin = AdminClient({"bootstrap.servers": endpoints.require("kafka"), "log_level": 0})
-        self._producer: Producer | None = None
-        self._consumer: Consumer | None = None
-        self._unread: deque[Message] = deque()
+        self._admin = admin_client(self._kafka)
+        self._producer = make_producer(self._kafka, linger_ms=5, log_level=2)
+        self._consumer = make_consumer(self._kafka, f"{self.spec.run}.reader", fetch_wait_max_ms=50, log_level=0)
+        self._unread: deque[bytes] = deque()
 
     @property
     def path(self) -> Path:
@@ -98,8 +86,7 @@ class PrivateRun:
             if process.poll() is None:
                 process.kill()
             process.wait()
-        if self._consumer is not None:
-            self._consumer.close()
+        self._consumer.close()
         self._delete_channels()
         self.ledger.erase()
         self._folder.cleanup()
@@ -121,21 +108,16 @@ class PrivateRun:
             mac=self._signer.sign(event_id, payload),
         )
 
-    def send(self, ids: Iterable[int], *, wait: bool = True) -> list[int]:
-        """Publish events, ids taken in turn by the partitions; with ``wait`` until delivered. Returns the ids."""
+    def send(self, ids: Iterable[int]) -> list[int]:
+        """Publish events until they are delivered, ids taken in turn by the partitions. Returns the ids."""
         sent = list(ids)
         for event_id in sent:
             self.send_raw(encode(self.event(event_id)), event_id % self.spec.partitions)
-        if wait:
-            self.flush()
+        self.flush()
         return sent
 
     def send_raw(self, value: bytes, partition: int = 0) -> None:
         """Publish any bytes."""
-        if self._producer is None:
-            self._producer = Producer(
-                {"bootstrap.servers": self.endpoints.require("kafka"), "linger.ms": 5, "log_level": 2}
-            )
         while True:
             try:
                 self._producer.produce(self.spec.events_topic, value=value, partition=partition)
@@ -147,67 +129,40 @@ class PrivateRun:
 
     def flush(self) -> None:
         """Wait until everything published is delivered."""
-        if self._producer is not None and self._producer.flush(30) > 0:
-            raise PenstockError(f"{self.spec.events_topic}: the broker did not take the events within 30 s")
+        if self._producer.flush(FLUSH_S) > 0:
+            raise PenstockError(f"{self.spec.events_topic}: the broker did not take the events within {FLUSH_S:g} s")
 
     def results(self, quiet_s: float) -> Iterator[Result]:
-        """Results as they come; ends when none has come for ``quiet_s``. The next call goes on where this one ended."""
-        if self._consumer is None:
-            self._consumer = Consumer(
-                {
-                    "bootstrap.servers": self.endpoints.require("kafka"),
-                    "group.id": f"{self.spec.run}.reader",
-                    "enable.auto.commit": False,
-                    "fetch.wait.max.ms": 50,
-                    "auto.offset.reset": "earliest",
-                }
-            )
-            self._consumer.assign([TopicPartition(self.spec.results_topic, 0, 0)])
+        """Results as they come; ends when none has come for ``quiet_s``. The next call continues from there."""
+        if not self._consumer.assignment():
+            assign_from_start(self._consumer, self.spec.results_topic, [0])
         until = time.monotonic() + quiet_s
         while time.monotonic() < until:
-            self._unread.extend(self._consumer.consume(500, 0.1))
+            self._unread.extend(values(self._consumer.consume(500, 0.1)))
             while self._unread:
-                message = self._unread.popleft()
-                if message.error() is not None:  # the client library goes on by itself
-                    continue
-                yield result_decoder.decode(message.value() or b"")
+                yield result_decoder.decode(self._unread.popleft())
                 until = time.monotonic() + quiet_s
-
-    def collect(self, wanted: int, timeout_s: float) -> list[Result]:
-        """Results until ``wanted`` distinct ids have come or none comes for ``timeout_s``."""
-        found: list[Result] = []
-        ids: set[int | None] = set()
-        for result in self.results(timeout_s):
-            found.append(result)
-            ids.add(result.id)
-            if len(ids) >= wanted:
-                break
-        return found
 
     # --- workers -----------------------------------------------------------------------------------------------------
 
-    def start(self, replica: str, command: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
-        """Start a real worker process, or another ``command`` in its place; its log is ``<replica>.log`` in the run
-        directory.
-        """
-        environment = {
-            **os.environ,
-            "PENSTOCK_KAFKA": self.endpoints.require("kafka"),
-            "PENSTOCK_RABBITMQ": self.endpoints.rabbitmq.get_secret_value(),
-            "PENSTOCK_REDIS": self.endpoints.require("redis"),
-            "PENSTOCK_SIGNING_KEY": self.endpoints.require("signing_key"),
-            "PENSTOCK_CONTROLLER": self.controller,
-        }
-        environment.pop("PENSTOCK_SCRAPE_TARGETS", None)
-        command = command or self.worker_command(replica)
+    def start(self, replica: str) -> "subprocess.Popen[bytes]":
+        """Start a worker process; its log is ``<replica>.log`` in the run directory."""
         with (self.path / f"{replica}.log").open("ab") as log:
-            process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                self.worker_command(replica), env=self.environment(), stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
         self.processes[replica] = process
         return process
 
-    def worker_command(self, replica: str) -> list[str]:
-        """How a worker process of this run is started."""
-        return worker_command(self.path, replica)
+    def environment(self) -> dict[str, str]:
+        """Of a worker process: the services, and no controller, so that the group is assigned by range."""
+        services = {f"PENSTOCK_{name.upper()}": self.endpoints.require(name) for name in SERVICES}
+        inherited = {name: value for name, value in os.environ.items() if name != "PENSTOCK_SCRAPE_TARGETS"}
+        return {**inherited, **services, "PENSTOCK_CONTROLLER": ""}
+
+    def worker_command(self, replica: str) -> Sequence[str]:
+        """The command of a worker process."""
+        return [sys.executable, "-m", "consumers.worker", "--run", str(self.path), "--replica", replica]
 
     def stop(self, replica: str, timeout_s: float = 10.0) -> int:
         """SIGTERM, wait, exit code."""
@@ -216,63 +171,25 @@ class PrivateRun:
         return process.wait(timeout_s)
 
     def log(self, replica: str) -> str:
-        """What a worker said."""
+        """The log of a worker."""
         return (self.path / f"{replica}.log").read_text()
-
-    def committed(self) -> dict[int, int | None]:
-        """The group's committed offset by partition, None where there is no commit."""
-        sources = [TopicPartition(self.spec.events_topic, partition) for partition in range(self.spec.partitions)]
-        reader = Consumer({"bootstrap.servers": self.endpoints.require("kafka"), "group.id": self.spec.group})
-        try:
-            found = reader.committed(sources, timeout=LOOK_S)
-        finally:
-            reader.close()
-        return {source.partition: source.offset if source.offset >= 0 else None for source in found}
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _check_services(self) -> None:
-        try:
+        with broker_errors(f"Kafka at {self._kafka}", ": start it with `penstock up`"):
             self._admin.list_topics(timeout=LOOK_S)
-        except KafkaException as error:
-            raise PenstockError(
-                f"Kafka is not there at {self.endpoints.kafka} ({error.args[0].str()}): start it with `penstock up`"
-            ) from None
         try:
             self.ledger.booked_ids()
-        except Exception as error:
+        except REDIS_AWAY as error:
             raise PenstockError(f"Redis is not there ({error}): start it with `penstock up`") from None
 
     def _make_channels(self) -> None:
-        """The topics of events and of results."""
-        self._create_topics({self.spec.events_topic: self.spec.partitions, self.spec.results_topic: 1})
+        create_topics(self._admin, self.topics)
 
     def _delete_channels(self) -> None:
-        """The topics, and the group."""
-        with suppress(KafkaException):
-            self._admin.delete_consumer_groups([self.spec.group])[self.spec.group].result(LOOK_S)
-        self._delete_topics([self.spec.events_topic, self.spec.results_topic])
-
-    def _delete_topics(self, names: list[str]) -> None:
-        for future in self._admin.delete_topics(names).values():
-            with suppress(KafkaException):
-                future.result(LOOK_S)
-
-    def _create_topics(self, partitions_of: Mapping[str, int]) -> None:
-        topics = [
-            NewTopic(name, num_partitions=partitions, replication_factor=1)
-            for name, partitions in partitions_of.items()
-        ]
-        for name, future in self._admin.create_topics(topics).items():
-            try:
-                future.result(LOOK_S)
-            except KafkaException as error:
-                raise PenstockError(f"topic {name} cannot be created: {error.args[0].str()}") from None
-
-
-def worker_command(directory: Path, replica: str) -> list[str]:
-    """How a worker process is started."""
-    return [sys.executable, "-m", "consumers.worker", "--run", str(directory), "--replica", replica]
+        delete_group(self._admin, self.spec.group)
+        delete_topics(self._admin, tuple(self.topics))
 
 
 def example_payment(number: int) -> Payment:

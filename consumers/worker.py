@@ -1,7 +1,7 @@
-"""One replica of the payment fleet: takes events from its partitions, books them in the ledger, publishes results.
+"""One replica of a stream fleet: takes payments from its partitions, books them in the ledger, publishes results.
 
-At least once towards the broker (an offset is committed once its result is out), exactly once in the ledger. Run as
-``python -m consumers.worker --run DIR --replica NAME`` with the endpoints in the environment.
+At least once towards the broker (an offset is committed once its result is delivered), exactly once in the ledger. Run
+as ``python -m consumers.worker --run DIR --replica NAME`` with the endpoints in the environment.
 """
 
 import logging
@@ -15,14 +15,15 @@ from kafka import TopicPartition
 from kafka.errors import KafkaError
 
 from consumers.assignor import PlanAssignor
-from consumers.examination import Examination, Examiner
+from consumers.commit_tracker import CommitTracker
 from consumers.group import GroupConsumer, Offsets
-from consumers.ledger import UNAVAILABLE, Ledger
+from consumers.ledger import Ledger
 from consumers.membership import Membership
 from consumers.meters import Meters
-from consumers.outbox import Outbox
 from consumers.pacing import Pacer
 from consumers.process import parser, run_process
+from consumers.validation import RecordValidator, ValidatedRecord
+from penstock.adapters.redis import REDIS_AWAY
 from penstock.errors import PenstockError
 from penstock.records import Result
 from penstock.runspec import RunSpec
@@ -40,7 +41,7 @@ LINGER_MS = 5
 
 
 class StoppedError(Exception):
-    """SIGTERM came while a service was away: what is in hand stays uncommitted and is delivered again to somebody."""
+    """SIGTERM came while a service was away: events in progress stay uncommitted and are delivered again."""
 
 
 class Worker:
@@ -56,11 +57,11 @@ class Worker:
         self.name = name
         self._stopping = threading.Event()
         self.meters = Meters(spec.fleet, name)
-        self._examiner = Examiner(signing_key=endpoints.signing_key_bytes(), run=spec.run, worker=name)
+        self._validator = RecordValidator(signing_key=endpoints.signing_key_bytes(), run=spec.run, worker=name)
         self._ledger = Ledger(endpoints.require("redis"), spec.ledger_key)
-        # Under a floor results come one by one, and a request each would cost broker and worker more than the payment.
+        # Under a service floor results come one by one; a request each would cost more than the payment.
         linger_ms = LINGER_MS if spec.worker.service_time_s else 0
-        self._outbox = Outbox(endpoints.require("kafka"), spec.results_topic, name, linger_ms)
+        self._tracker = CommitTracker(endpoints.require("kafka"), spec.results_topic, name, linger_ms)
         self._pacer = Pacer(spec.worker.service_time_s, spec.worker.service_law, seed=spec.seed, replica=name)
         self._assignor = PlanAssignor(
             endpoints.controller, spec.group, name, on_fallback=lambda _: self.meters.fell_back_to_range()
@@ -79,17 +80,17 @@ class Worker:
         self._committed_ns = 0
         self._joined = False
         self._announcing = threading.Thread()
-        self._told_first_event = False
+        self._first_event_reported = False
         self._sources = [TopicPartition(spec.events_topic, partition) for partition in range(spec.partitions)]
         self._unseen: set[TopicPartition] = set()
         self._assigned_at = 0.0
 
     def stop(self) -> None:
-        """Finish the event in hand, commit, leave the group. May be called from a signal handler."""
+        """Finish the event in progress, commit, leave the group. May be called from a signal handler."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Work until told to stop."""
+        """Work until ``stop``."""
         self._membership.report("started")
         try:
             self._consumer = self._connect()
@@ -115,9 +116,9 @@ class Worker:
             self._commit_first_positions()
 
     def _take(self) -> list[Any]:
-        """Records to work on now. What is outstanding is settled before the worker waits for more."""
+        """Records to work on now. Outstanding results are settled before the worker waits for more."""
         most = self.spec.worker.commit_every
-        if self._outbox.unsettled and (records := self._consumer.take(most, 0)):
+        if self._tracker.unsettled and (records := self._consumer.take(most, 0)):
             return list(records)
         self._settle(time.monotonic_ns() + round(SETTLE_S * 1e9), at_once=True)
         if not self._joined and not self._announcing.is_alive():
@@ -126,22 +127,24 @@ class Worker:
         return list(self._consumer.take(most, IDLE_MS))
 
     def _announce(self) -> None:
-        """Tell the controller once the request to join waits at the broker: it may hurry the other members."""
+        """Report once the request to join waits at the broker: the controller can have the other members rejoin."""
         while not self._joined and not self._stopping.wait(ANNOUNCE_S):
             if self._consumer.waiting_to_join:
                 self._membership.report("joining")
                 return
 
     def _serve(self, records: Sequence[Any]) -> None:
-        """Work on a chunk of records: examine and book all, then give each its slot and publish its result. Results are
-        published one by one where there is a floor to wait for, and together where there is none.
+        """Work on a chunk of records: validate and book all, then give each its slot and publish its result. Results
+        are published one by one where there is a service floor to wait for, else together.
         """
         received_ns = time.monotonic_ns()
         wall_ns = time.time_ns() - received_ns
-        work = [self._examiner.examine(record.value) for record in records]
+        work = [self._validator.validate(record.value) for record in records]
         attempts = self._book(work)
         slot = self._pacer.next(received_ns, (work[0].sent_ns or 0) - wall_ns)
-        self._settle(slot.deadline_ns)  # the chunk before this one: its reports come in within this one's first floor
+        self._settle(
+            slot.deadline_ns
+        )  # the delivery reports of the chunk before arrive within this one's first service time
         done: list[tuple[Any, Result]] = []
         for index, (record, item, attempt) in enumerate(zip(records, work, attempts, strict=True)):
             if index > 0:
@@ -164,11 +167,11 @@ class Worker:
             if self._stopping.is_set():
                 break
         self._publish(done)
-        self._outbox.make_room(lambda: not self._stopping.is_set())
+        self._tracker.throttle(lambda: not self._stopping.is_set())
 
-    def _book(self, work: Sequence[Examination]) -> list[int]:
-        """Book what may be booked, again and again while Redis is away; the group's heartbeats go on meanwhile. Returns
-        the attempt of each, 1 for what is not to be booked.
+    def _book(self, work: Sequence[ValidatedRecord]) -> list[int]:
+        """Book the valid payments. Retries while Redis is away and keeps the group's heartbeats going. Returns the
+        attempt of each record, 1 for an invalid one.
         """
         bookings = [item.booking for item in work if item.booking is not None]
         delay_s = BACKOFF_S[0]
@@ -176,33 +179,33 @@ class Worker:
             try:
                 attempts = iter(self._ledger.book(bookings))
                 return [1 if item.booking is None else next(attempts) for item in work]
-            except UNAVAILABLE as error:
+            except REDIS_AWAY as error:
                 log.warning("ledger is away (%s); trying again in %.2g s", error, delay_s)
             if self._stopping.wait(delay_s):
                 raise StoppedError
             delay_s = min(2 * delay_s, BACKOFF_S[1])
 
     def _publish(self, done: list[tuple[Any, Result]]) -> None:
-        """Hand the results to the outbox; ``done`` is empty afterwards."""
+        """Publish the results; ``done`` is empty afterwards."""
         for record, result in done:
             source = self._sources[record.partition]
-            self._outbox.publish(source, record.offset, result)
+            self._tracker.publish(source, record.offset, result)
         self.meters.served([result for _, result in done])
         if self._unseen:
             self._unseen.difference_update(self._sources[record.partition] for record, _ in done)
         done.clear()
-        if not self._told_first_event:
-            self._told_first_event = True
+        if not self._first_event_reported:
+            self._first_event_reported = True
             self._membership.report("first-event", self._held())
 
     # --- commits -----------------------------------------------------------------------------------------------------
 
     def _settle(self, until_ns: int, *, at_once: bool = False) -> None:
-        """Take in delivery reports until the deadline and send a commit of what is out, unless the last one was just
-        now (``at_once``: also then). One commit at a time: a connection takes a few requests only, fetches and
-        heartbeats among them.
+        """Collect delivery reports until the deadline and commit the delivered events, unless the last commit is more
+        recent than the interval (``at_once``: also then). One commit at a time: a connection takes a few requests only,
+        fetches and heartbeats included.
         """
-        self._outbox.collect(until_ns)
+        self._tracker.collect(until_ns)
         if self._commit is not None:
             future, offsets = self._commit
             if not future.is_done:
@@ -210,15 +213,15 @@ class Worker:
             self._commit = None
             if future.failed():
                 log.warning("commit: %s", future.exception)
-                self._outbox.restore(offsets)
+                self._tracker.restore(offsets)
         now_ns = time.monotonic_ns()
         if not at_once and now_ns - self._committed_ns < self._commit_interval_ns:
             return
-        if offsets := self._outbox.committable():
+        if offsets := self._tracker.committable():
             self._committed_ns = now_ns
             future = self._consumer.commit_soon(offsets)
             if future is None:
-                self._outbox.restore(offsets)
+                self._tracker.restore(offsets)
             else:
                 self._commit = future, offsets
 
@@ -232,7 +235,7 @@ class Worker:
     # --- the group ---------------------------------------------------------------------------------------------------
 
     def _connect(self) -> GroupConsumer:
-        """A consumer that has met the broker, as soon as there is one."""
+        """A consumer with a connection to the broker, retried while the broker is away."""
         while not self._stopping.is_set():
             try:
                 return GroupConsumer(
@@ -252,18 +255,18 @@ class Worker:
         raise StoppedError
 
     def _revoked(self) -> Offsets:
-        """What can be committed, with the results in flight awaited for a moment."""
-        self._outbox.collect(time.monotonic_ns() + round(SETTLE_S * 1e9))
-        return self._outbox.committable()
+        """Committable offsets, after a short wait for results in flight."""
+        self._tracker.collect(time.monotonic_ns() + round(SETTLE_S * 1e9))
+        return self._tracker.committable()
 
     def _lost(self) -> None:
         self._joined = False
-        self._outbox.keep(())
+        self._tracker.keep(())
 
     def _assigned(self, sources: set[TopicPartition]) -> None:
         self._joined = True
         self._assigned_at = time.monotonic()
-        self._outbox.keep(sources)
+        self._tracker.keep(sources)
         self._unseen = set(sources)
         self.meters.rebalanced(len(sources))
         partitions = sorted(source.partition for source in sources)
@@ -272,7 +275,7 @@ class Worker:
         self._membership.assigned()
 
     def _leave(self) -> None:
-        """Say so, commit, leave the group. Each step is tried even where the one before failed."""
+        """Report it, commit, leave the group. Each step is tried even if the one before failed."""
         self._membership.report("leaving", self._held())
         if self._consumer is not None:
             try:
@@ -288,13 +291,10 @@ class Worker:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process. Exit code 0 after SIGTERM or SIGINT, 2 with one line for what the user can mend."""
-    given = parser("consumers.worker", "One replica of the payment fleet.", in_pods=True).parse_args(arguments)
+    """Exit code 0 after SIGTERM or SIGINT, 2 with one line for an error that the user can correct."""
+    given = parser("consumers.worker", "One replica of a stream fleet.", in_pods=True).parse_args(arguments)
     logging.getLogger("kafka").setLevel(logging.WARNING)
-    for chatty in (
-        "kafka.net",
-        "kafka.cluster",
-    ):  # each try to reach a broker that is away; the coordinator tells it too
+    for chatty in ("kafka.net", "kafka.cluster"):  # log each attempt while the broker is away; the coordinator does too
         logging.getLogger(chatty).setLevel(logging.CRITICAL)
     return run_process(given, lambda directory, endpoints: Worker(directory.spec(), given.replica, endpoints))
 

@@ -1,30 +1,90 @@
-"""What the controller tells Prometheus: every tick's observation and decisions as they are in the journal.
+"""Prometheus metrics of the controller: the observation and the decisions of every tick, as in the journal.
 
-It is a journal too (``controller.journal.Journal``), so that whatever is exported was written down, and nothing else.
-Counts and what outlives a tick are here, what is true of the newest tick only in ``controller.last_tick``.
+Values of the newest tick are made from its record at each scrape, so that a series ends with its queue, term or failed
+reading instead of keeping its last value.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from controller.journal import TickRecord
-from controller.last_tick import LastTick
 from penstock import metrics
-from penstock.contracts import Decision, ReplicaEvent, StreamObservation
+from penstock.clock import NANOS_PER_SECOND
+from penstock.contracts import (
+    Decision,
+    FleetObservation,
+    FunctionObservation,
+    NetworkObservation,
+    QueueObservation,
+    StreamObservation,
+)
+from penstock.measures import percentiles_s
 
 CAUSES = ("unknown", "error", "scaler")
-"""Why a scaler holds: something could not be read, something failed, or it chose to (a hold time)."""
-
-PHASES = ("requested", "started", "joined", "draining", "pooled")
+"""Why a scaler holds: a value could not be read, a component failed, or its own rule (a hold time)."""
 
 TICK_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+OWN_LABELS = ("run", "fleet")
+PHASES = ("requested", "started", "joined", "draining", "pooled")
+OF_TICK: Final[Mapping[str, tuple[str, ...]]] = {
+    metrics.TICK_PHASE: ("How far after its grid point the last tick began",),
+    metrics.PLAN_EPOCH: ("Epoch of the plan in force",),
+    metrics.REPLICAS: ("Replicas by phase", "phase"),
+    metrics.LAG: ("Events not yet consumed", "partition"),
+    metrics.ARRIVAL_RATE: ("Arrival rate measured from end offsets", "partition"),
+    metrics.FLEET_BACKLOG: ("Events that wait",),
+    metrics.FLEET_IN_FLIGHT: ("Events being served",),
+    metrics.FLEET_SERVICE_RATE: ("Measured service rate, as the scalers read it",),
+    metrics.UNKNOWN_FIELDS: ("Fields of the newest observation that could not be read",),
+    metrics.REPLICAS_MAX: ("Replicas that the actuator grants at most",),
+    metrics.SLO: ("Latency that the run is to keep",),
+    metrics.SCALER_ACTING: ("1 for the scaler whose decisions are carried out, 0 for a shadow", "scaler"),
+    metrics.SCALER_TERM: ("A number in the arithmetic of the acting scaler's newest decision", "scaler", "term"),
+    metrics.SCALER_DECISION: ("1 for the acting scaler's newest decision, with its reason", "scaler", "decision"),
+    metrics.SCALER_CLAMPED: ("1 if the actuator cut the decision of the newest tick",),
+    metrics.SCALER_LAST_ACTION: ("When the acting scaler last did this, since the Unix epoch", "scaler", "action"),
+    metrics.QUEUE_DEPTH: ("Events that wait in a queue", "queue"),
+    metrics.QUEUE_IN_FLIGHT: ("Events of a queue that are being served", "queue"),
+    metrics.QUEUE_SERVERS: ("Containers that work on a queue", "queue"),
+    metrics.QUEUE_ROUTING: ("Share of arrivals that a queue gets", "queue"),
+    metrics.FUNCTION_LAXITY: (
+        "Time to deadline less what is left to do, by quantile of the newest samples",
+        "quantile",
+    ),
+    metrics.TOPIC_SERVICE_SCV: ("Squared coefficient of variation of the service time",),
+    metrics.JOB_ARRIVAL_RATE: ("Arrival rate of a job type over the monitor's window", "job"),
+    metrics.JOB_ARRIVAL_SCV: ("Squared coefficient of variation of the interarrival time", "job"),
+    metrics.NETWORK_RESPONSE: ("Mean response time of the jobs that finished within the window",),
+    metrics.FLEET_ARRIVED: ("Events that arrived",),
+    metrics.FLEET_COMPLETED: ("Events that were completed",),
+    metrics.QUEUE_ARRIVED: ("Events offered to a queue", "queue"),
+    metrics.QUEUE_REJECTED: ("Events that a full queue turned away", "queue"),
+    metrics.FUNCTION_BUSY: ("Processing time of completed requests",),
+    metrics.PIPELINE_FINISHED: ("Requests that left the pipeline",),
+    metrics.PIPELINE_MISSED: ("Requests that left the pipeline after their deadline",),
+}
+"""By metric of the newest tick: its help text, then its labels in addition to run and fleet."""
+
+MAX_TERMS = 40
+"""Largest number of terms per fleet; further ones are not exported."""
+
+LAXITY_PERCENTILES = (0.0, 10.0, 50.0)
+
+Sample = tuple[str, str, tuple[str, ...], float | None]
+"""Metric, fleet, further labels, value; None: could not be read."""
 
 
-class ControllerMetrics:
-    """Metrics of one loop. Unknown values are NaN, never zero or the last one. ``max_replicas`` and ``slo_s`` are the
-    run's limits, where it has some.
+class ControllerMetrics(Collector):
+    """Metrics of one loop, a ``TickJournal``. Unknown values are NaN, never zero or the last one. ``max_replicas`` and
+    ``slo_s`` are the run's limits, if any.
+
+    The loop's thread writes a tick's samples with one assignment, the metrics server's thread reads them.
     """
 
     def __init__(
@@ -36,77 +96,153 @@ class ControllerMetrics:
         max_replicas: int | None = None,
         slo_s: float | None = None,
     ) -> None:
-        self._own = {"run": run, "fleet": fleet}
-        own = tuple(self._own)
+        self._run, self._fleet, self._own = run, fleet, {"run": run, "fleet": fleet}
 
         def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(name, text, (*own, *labels), registry=registry)
+            return Gauge(name, text, (*OWN_LABELS, *labels), registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(name, text, (*own, *labels), registry=registry)
+            return Counter(name, text, (*OWN_LABELS, *labels), registry=registry)
 
         self._ticks = counter(metrics.TICKS, "Ticks that were done or skipped", "outcome")
-        self._duration = Histogram(
-            metrics.TICK_DURATION, "Observe, decide and act of one tick", own, registry=registry, buckets=TICK_BUCKETS_S
-        )
-        self._phase = gauge(metrics.TICK_PHASE, "How far after its grid point the last tick began")
+        text = "Observe, decide and act of one tick"
+        self._duration = Histogram(metrics.TICK_DURATION, text, OWN_LABELS, registry=registry, buckets=TICK_BUCKETS_S)
         self._holding = gauge(metrics.HOLDING, "1 while a scaler holds, by cause", "scaler", "cause")
         self._failures = counter(metrics.OBSERVATION_FAILURES, "Ticks that could not read what arrived")
-        self._lag = gauge(metrics.LAG, "Events not yet consumed", "partition")
-        self._rate = gauge(metrics.ARRIVAL_RATE, "Arrival rate measured from end offsets", "partition")
-        self._replicas = gauge(metrics.REPLICAS, "Replicas by phase", "phase")
-        self._desired = gauge(metrics.REPLICAS_DESIRED, "Replicas that a scaler last asked for", "scaler")
+        self._desired = gauge(metrics.REPLICAS_DESIRED, "Replicas that a scaler last requested", "scaler")
         self._actions = counter(
             metrics.SCALE_ACTIONS, "Decisions by action, of acting scaler and shadows", "scaler", "action"
         )
-        self._epoch = gauge(metrics.PLAN_EPOCH, "Epoch of the plan in force")
-        self._last_tick = LastTick(run, fleet, max_replicas=max_replicas, slo_s=slo_s)
-        registry.register(self._last_tick)
+        limits = ((metrics.REPLICAS_MAX, max_replicas), (metrics.SLO, slo_s))
+        self._limits: tuple[Sample, ...] = tuple((name, fleet, (), each) for name, each in limits if each is not None)
+        self._acted_s: dict[tuple[str, str], float] = {}
+        self._terms: tuple[Sample, ...] = ()
+        self._scalers: dict[str, bool] = {}
+        self._samples: tuple[Sample, ...] = self._limits
+        registry.register(self)
 
     def tick(self, record: TickRecord) -> None:
-        """Take in one tick."""
-        own = self._own
+        """Take in one tick. The terms of the acting scaler's last decision are kept until its next one."""
+        own, fleet = self._own, self._fleet
         self._ticks.labels(**own, outcome="done").inc()
         self._ticks.labels(**own, outcome="skipped").inc(record.skipped)
         self._duration.labels(**own).observe((record.observe_us + record.decide_us + record.act_us) / 1e6)
-        self._phase.labels(**own).set(record.phase_s)
-        self._epoch.labels(**own).set(record.plan_epoch)
         self._failures.labels(**own).inc(record.observation.arrived is None)
-        self._last_tick.take(record)
-        for part in (record.observation, *record.observation.parts()):
-            for phase in PHASES:
-                labels = {**own, "fleet": part.fleet, "phase": phase}
-                self._replicas.labels(**labels).set(getattr(part.replicas, phase))
-        if isinstance(record.observation, StreamObservation):
-            self._partitions(record.observation)
         for scaler, decision in record.decisions.items():
             self._decision(scaler, decision, record)
-
-    def replicas(self, events: Iterable[ReplicaEvent]) -> None:
-        """The replicas' lives are exported as counts by phase, tick by tick."""
-
-    def _partitions(self, observation: StreamObservation) -> None:
-        for each in observation.partitions:
-            labels = {**self._own, "partition": str(each.partition)}
-            self._lag.labels(**labels).set(math.nan if each.lag is None else each.lag)
-            rate = each.arrival_rate_per_s
-            self._rate.labels(**labels).set(math.nan if rate is None else rate)
+        self._scalers |= {scaler: scaler == record.acting for scaler in record.decisions}
+        acted = record.decisions.get(record.acting)
+        if acted is not None:
+            self._terms = tuple(_terms(record.acting, acted))
+            if record.accepted is not None:
+                self._acted_s[record.acting, acted.action] = record.at_ns / NANOS_PER_SECOND
+        self._samples = (
+            *self._limits,
+            (metrics.TICK_PHASE, fleet, (), record.phase_s),
+            (metrics.PLAN_EPOCH, fleet, (), record.plan_epoch),
+            *_observed(fleet, record.observation),
+            *((metrics.SCALER_ACTING, fleet, (scaler,), float(acting)) for scaler, acting in self._scalers.items()),
+            (metrics.SCALER_CLAMPED, fleet, (), float(record.accepted is not None and bool(record.accepted.clamped))),
+            *((metrics.SCALER_LAST_ACTION, fleet, labels, at_s) for labels, at_s in self._acted_s.items()),
+            *self._terms,
+        )
 
     def _decision(self, scaler: str, decision: Decision, record: TickRecord) -> None:
         own = self._own
         self._actions.labels(**own, scaler=scaler, action=decision.action).inc()
         for fleet, target in decision.targets.items():
             self._desired.labels(**{**own, "fleet": fleet}, scaler=scaler).set(target)
+        found = cause_of_hold(scaler, decision, record)
         for cause in CAUSES:
-            self._holding.labels(**own, scaler=scaler, cause=cause).set(
-                cause == cause_of_hold(scaler, decision, record)
-            )
+            self._holding.labels(**own, scaler=scaler, cause=cause).set(cause == found)
+
+    def collect(self) -> Iterator[Metric]:
+        """Metrics of the newest tick. An unknown gauge is NaN, an unknown counter has no sample."""
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for name, (text, *labels) in OF_TICK.items():
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            families[name] = kind(name, text, labels=(*OWN_LABELS, *labels))
+        for name, fleet, more, value in self._samples:
+            family = families[name]
+            if value is not None or isinstance(family, GaugeMetricFamily):
+                family.add_metric((self._run, fleet, *more), math.nan if value is None else value)
+        yield from families.values()
 
 
 def cause_of_hold(scaler: str, decision: Decision, record: TickRecord) -> str:
-    """One of ``CAUSES``, or nothing if the scaler does not hold."""
+    """One of ``CAUSES``, or "" if the scaler does not hold."""
     if decision.action != "hold":
         return ""
     if scaler in record.errors or "monitor" in record.errors:
         return "error"
     return "unknown" if record.observation.unknown else "scaler"
+
+
+def _terms(scaler: str, decision: Decision) -> Iterator[Sample]:
+    """The action, with its reason if it has one, and the finite numbers among the terms, by fleet."""
+    for fleet, terms in decision.why.items():
+        reason = terms.get("reason")
+        text = f"{decision.action}: {reason}" if reason else decision.action
+        yield metrics.SCALER_DECISION, fleet, (scaler, text), 1.0
+        numbers = [
+            (name, float(value))
+            for name, value in terms.items()
+            if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        ]
+        for name, number in numbers[:MAX_TERMS]:
+            yield metrics.SCALER_TERM, fleet, (scaler, name), number
+
+
+def _observed(fleet: str, observation: FleetObservation) -> Iterator[Sample]:
+    """The whole observation, then its parts if it has several fleets."""
+    yield metrics.UNKNOWN_FIELDS, fleet, (), len(observation.unknown)
+    yield from _common(observation, fleet)
+    for part in observation.parts():
+        if part.fleet != fleet:
+            yield from _common(part, part.fleet)
+    match observation:
+        case StreamObservation():
+            for partition in observation.partitions:
+                yield metrics.LAG, fleet, (str(partition.partition),), partition.lag
+                yield metrics.ARRIVAL_RATE, fleet, (str(partition.partition),), partition.arrival_rate_per_s
+        case QueueObservation():
+            for queue in observation.queues:
+                yield metrics.QUEUE_DEPTH, fleet, (queue.queue,), queue.depth
+                yield metrics.QUEUE_IN_FLIGHT, fleet, (queue.queue,), queue.in_flight
+                yield metrics.QUEUE_SERVERS, fleet, (queue.queue,), queue.servers
+                yield metrics.QUEUE_ARRIVED, fleet, (queue.queue,), queue.arrived
+                yield metrics.QUEUE_REJECTED, fleet, (queue.queue,), queue.rejected
+            for name, share in observation.routing.items():
+                yield metrics.QUEUE_ROUTING, fleet, (name,), share
+        case FunctionObservation():
+            yield metrics.PIPELINE_FINISHED, fleet, (), observation.finished
+            yield metrics.PIPELINE_MISSED, fleet, (), observation.missed
+            for function in observation.functions:
+                yield metrics.FUNCTION_BUSY, function.fleet, (), function.busy_s
+                if function.laxity_s:
+                    values = percentiles_s(np.asarray(function.laxity_s), LAXITY_PERCENTILES)
+                    for percentile, value in zip(LAXITY_PERCENTILES, values, strict=True):
+                        yield metrics.FUNCTION_LAXITY, function.fleet, (f"{percentile / 100:g}",), float(value)
+        case NetworkObservation():
+            yield metrics.NETWORK_RESPONSE, fleet, (), observation.response_time_s
+            for topic in observation.topics:
+                yield metrics.TOPIC_SERVICE_SCV, topic.fleet, (), topic.service_scv
+            for job in observation.jobs:
+                yield metrics.JOB_ARRIVAL_RATE, fleet, (job.job,), job.arrival_rate_per_s
+                yield metrics.JOB_ARRIVAL_SCV, fleet, (job.job,), job.arrival_scv
+
+
+def _common(observation: FleetObservation, fleet: str) -> Iterator[Sample]:
+    """Values of any fleet. A value that this kind never has is None without a reason: no sample."""
+    for phase in PHASES:
+        yield metrics.REPLICAS, fleet, (phase,), getattr(observation.replicas, phase)
+    for name, field in (
+        (metrics.FLEET_ARRIVED, "arrived"),
+        (metrics.FLEET_COMPLETED, "completed"),
+        (metrics.FLEET_BACKLOG, "backlog"),
+        (metrics.FLEET_IN_FLIGHT, "in_flight"),
+        (metrics.FLEET_SERVICE_RATE, "service_rate_per_s"),
+    ):
+        value = getattr(observation, field)
+        if value is not None or field in observation.unknown or "observation" in observation.unknown:
+            yield name, fleet, (), value

@@ -1,40 +1,27 @@
-"""The journal of a run: what was seen, decided and carried out at each tick, and the life of each replica.
+"""The journal of a run: every tick with what was observed, decided and carried out, and every step of a replica.
 
-A decision can be explained from its line alone. Lines are only ever appended, also by a restarted controller, so that
-a killed one loses at most the line that it was writing.
+A decision can be explained from its line alone. Lines are only appended, also by a restarted controller: a killed one
+loses at most the line that it was writing.
 """
 
-import threading
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import msgspec
 
-from penstock.contracts import (
-    Accepted,
-    Decision,
-    FleetObservation,
-    FunctionObservation,
-    NetworkObservation,
-    QueueObservation,
-    ReplicaEvent,
-    StreamObservation,
-)
+from penstock.contracts import Accepted, Decision, ReplicaEvent
+from penstock.fleet_kinds import AnyObservation
 from penstock.rundir import JsonLines, RunDirectory, read_lines
-
-AnyObservation: TypeAlias = (
-    FleetObservation | StreamObservation | QueueObservation | FunctionObservation | NetworkObservation
-)
-"""Every kind that a journal can hold, told apart by the field ``kind``; a new kind of fleet is added here."""
 
 
 class TickRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tick. ``decisions`` has the scalers that were due, ``acting`` the one whose decision was carried out.
 
-    ``time_s`` is when the tick was due (start of the run + grid + phase) and what scalers reckon with; ``at_ns`` is
-    when it happened, and ``phase_s`` how far after its grid point. ``observe_us``, ``decide_us`` (all scalers
-    together) and ``act_us`` are what the parts took on the loop's clock. ``skipped`` counts the ticks that were
-    missed since the one before. ``errors`` names what failed: "monitor", "actuator" or a scaler.
+    ``time_s`` is when the tick was due (start of the run + grid + phase), the time that scalers compute with; ``at_ns``
+    is when it happened, and ``phase_s`` how far after its grid point. ``observe_us``, ``decide_us`` (all scalers) and
+    ``act_us`` are durations on the loop's clock. ``skipped`` counts the ticks missed since the one before. ``errors``
+    has the error of what failed: "monitor", "actuator" or a scaler. ``slow`` has the seconds of each scaler whose
+    decision took longer than its interval.
     """
 
     tick: int
@@ -51,54 +38,59 @@ class TickRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     plan_epoch: int = 0
     skipped: int = 0
     errors: Mapping[str, str] = msgspec.field(default_factory=dict)
+    slow: Mapping[str, float] = msgspec.field(default_factory=dict)
     note: str = ""
 
 
-class Journal(Protocol):
-    """Where a loop writes what happened."""
+class TickJournal(Protocol):
+    """Where a loop reports its ticks."""
 
     def tick(self, record: TickRecord) -> None:
-        """One tick is over."""
-        ...
-
-    def replicas(self, events: Iterable[ReplicaEvent]) -> None:
-        """Steps in the lives of replicas, in order."""
+        """Take in one tick."""
         ...
 
 
-class RunJournal:
-    """``decisions.jsonl`` and ``replicas.jsonl`` of a run directory. Safe to use from several threads."""
+class DecisionsFile:
+    """``decisions.jsonl`` of a run directory. ``epoch_ns`` is added to the records' ``at_ns``."""
 
-    def __init__(self, directory: RunDirectory) -> None:
-        self._decisions = JsonLines(directory.decisions_file)
-        self._replicas = JsonLines(directory.replicas_file)
-        self._lock = threading.Lock()
+    def __init__(self, directory: RunDirectory, epoch_ns: int = 0) -> None:
+        self._lines = JsonLines(directory.decisions_file)
+        self._epoch_ns = epoch_ns
 
     def tick(self, record: TickRecord) -> None:
-        """Append to decisions.jsonl. Terms stay in the order in which they were computed."""
-        with self._lock:
-            self._decisions.append(msgspec.Raw(msgspec.json.encode(record)))
-
-    def replicas(self, events: Iterable[ReplicaEvent]) -> None:
-        """Append to replicas.jsonl."""
-        with self._lock:
-            for event in events:
-                self._replicas.append(event)
+        """Append a tick. Terms stay in the order in which they were computed."""
+        record = msgspec.structs.replace(record, at_ns=self._epoch_ns + record.at_ns)
+        self._lines.append(msgspec.Raw(msgspec.json.encode(record)))
 
     def close(self) -> None:
-        """Close both files."""
-        with self._lock:
-            self._decisions.close()
-            self._replicas.close()
+        """Close the file."""
+        self._lines.close()
+
+
+class ReplicasFile:
+    """``replicas.jsonl`` of a run directory. ``epoch_ns`` is added to the events' ``at_ns``."""
+
+    def __init__(self, directory: RunDirectory, epoch_ns: int = 0) -> None:
+        self._lines = JsonLines(directory.replicas_file)
+        self._epoch_ns = epoch_ns
+
+    def append(self, events: Iterable[ReplicaEvent]) -> None:
+        """Append events in order."""
+        for event in events:
+            self._lines.append(msgspec.structs.replace(event, at_ns=self._epoch_ns + event.at_ns))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._lines.close()
 
 
 def read_ticks(directory: RunDirectory) -> Iterator[TickRecord]:
-    """The ticks of a run in order. Raises PenstockError if there is no journal or a line is not a tick."""
+    """The ticks of a run in order. PenstockError if there is no journal or a line is not a tick."""
     directory.require(directory.decisions_file)
     return read_lines(directory.decisions_file, TickRecord)
 
 
 def read_replica_events(directory: RunDirectory) -> Iterator[ReplicaEvent]:
-    """The life of each replica in order. Raises PenstockError if there is no journal or a line is not an event."""
+    """The replica events of a run in order. PenstockError if there is no journal or a line is not an event."""
     directory.require(directory.replicas_file)
     return read_lines(directory.replicas_file, ReplicaEvent)

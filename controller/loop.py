@@ -1,8 +1,7 @@
 """The control loop: observe → decide (every scaler that is due, same observation) → act (one) → journal.
 
-It knows no world: clock, monitor, actuator and journal are ports, so that the simulator runs this very loop in
-virtual time. What a scaler reckons with is the scheduled time of the tick; when the tick really happened is journaled
-beside it.
+Clock, monitor, actuator and journals are ports, so that the simulator runs this loop in virtual time. Scalers compute
+with the scheduled time of a tick; the journal also has the time at which it happened.
 """
 
 import math
@@ -12,18 +11,9 @@ from typing import Any
 
 import msgspec
 
-from controller.journal import Journal, TickRecord
+from controller.journal import TickJournal, TickRecord
 from penstock.clock import NANOS_PER_SECOND, Clock
-from penstock.contracts import (
-    Accepted,
-    Actuator,
-    Decision,
-    FleetObservation,
-    Monitor,
-    ReplicaCounts,
-    Scaler,
-    hold,
-)
+from penstock.contracts import Accepted, Actuator, Decision, FleetObservation, Monitor, ReplicaCounts, Scaler, hold
 from penstock.errors import PenstockError
 
 AnyScaler = Scaler[Any, Any]
@@ -31,9 +21,10 @@ AnyScaler = Scaler[Any, Any]
 FINEST_GRID_S = Fraction(1, 1000)
 
 
-class LoopState(msgspec.Struct, kw_only=True):
-    """What a restarted loop goes on from. ``tick`` is the last grid point that was ticked, ``scalers`` each scaler's
-    state as JSON (a state with infinities or NaN does not survive that)."""
+class LoopState(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a restarted loop continues. ``tick`` is the last grid point that was ticked, ``scalers`` the state of each
+    as JSON (which has no infinities and no NaN).
+    """
 
     tick: int = -1
     last_scale_s: float | None = None
@@ -43,9 +34,8 @@ class LoopState(msgspec.Struct, kw_only=True):
 class Grid:
     """The instants at which some scaler is due: grid point k is at origin + k · step + phase.
 
-    The step is the greatest common divisor of all periods, so that each period is a whole number of steps. It is a
-    ratio of two whole numbers, so that a time is rounded once: dividing integers gives the double nearest to the
-    quotient, as a Fraction would, which takes many times as long.
+    The step is the greatest common divisor of all periods, so that each period is a whole number of steps. It is kept
+    as a ratio of two integers, so that a time is rounded once, as with a Fraction but many times faster.
     """
 
     def __init__(self, periods_s: Sequence[float], phase_s: float) -> None:
@@ -79,9 +69,7 @@ class Grid:
         return min((point // every + 1) * every for every in self._every)
 
     def next_to_tick(self, last: int, now_s: float) -> tuple[int, int]:
-        """(grid point to tick next, due ones missed before it). One is missed when the due one after it has come
-        already.
-        """
+        """(grid point to tick next, due points missed before it). A point is missed once the next due one has come."""
         point, missed = self.next_due(last), 0
         while self.time_s(after := self.next_due(point)) <= now_s:
             point, missed = after, missed + 1
@@ -91,9 +79,9 @@ class Grid:
 class Loop:
     """One fleet with its acting scaler and the shadows.
 
-    ``origin_s`` is offset 0 of the run on the clock. The loop writes the time and its own last scale action into each
-    observation, so that a hold time counts ticks and not their jitter (spec 4.10: more than 10 s on 1 s ticks).
-    A scaler that fails holds, with the error as reason; so does everything when the monitor fails.
+    ``origin_s`` is offset 0 of the run on the clock. The loop writes the scheduled time and its own last scale action
+    into each observation, so that a hold time of 10 s counts ticks and not their jitter. A scaler that fails holds,
+    with the error as reason; all hold when the monitor fails.
     """
 
     def __init__(
@@ -105,21 +93,18 @@ class Loop:
         actuator: Actuator,
         acting: AnyScaler,
         shadows: Sequence[AnyScaler] = (),
-        journals: Sequence[Journal],
+        journals: Sequence[TickJournal],
         origin_s: float = 0.0,
         tick_phase_s: float = 0.0,
         seed: int = 1,
         resume: LoopState | None = None,
     ) -> None:
-        self.fleet = fleet
+        self.fleet, self._journals, self._origin_s = fleet, journals, origin_s
         self._clock, self._monitor, self._actuator = clock, monitor, actuator
-        self._acting = acting
-        self._scalers = (acting, *shadows)
-        self._journals = journals
-        self._origin_s = origin_s
+        self._acting, self._scalers = acting, (acting, *shadows)
         names = [scaler.name for scaler in self._scalers]
         if len(set(names)) < len(names):
-            raise PenstockError(f"scalers {', '.join(names)}: each may be there once only")
+            raise PenstockError(f"scalers {', '.join(names)}: each may appear once only")
         self.grid = Grid([scaler.period_s for scaler in self._scalers], tick_phase_s)
         resume = resume or LoopState()
         self._point, self._last_scale_s = resume.tick, resume.last_scale_s
@@ -131,7 +116,7 @@ class Loop:
         }
 
     def snapshot(self) -> LoopState:
-        """All that the next tick depends on, besides the ports."""
+        """The state on which the next tick depends."""
         return LoopState(
             tick=self._point,
             last_scale_s=self._last_scale_s,
@@ -139,7 +124,7 @@ class Loop:
         )
 
     def run(self, stop: Callable[[], bool], after_tick: Callable[[TickRecord], None] = lambda _: None) -> None:
-        """Tick until ``stop`` says so. Deadlines are absolute; a missed tick is skipped and counted, never made up."""
+        """Tick until ``stop()``. Deadlines are absolute; a missed tick is skipped and counted, never made up."""
         while not stop():
             point, missed = self.grid.next_to_tick(self._point, self._clock.now() - self._origin_s)
             self._clock.sleep_until(self._origin_s + self.grid.time_s(point))
@@ -148,13 +133,14 @@ class Loop:
             after_tick(self.tick(point, missed))
 
     def tick(self, point: int, skipped: int = 0) -> TickRecord:
-        """The tick of one grid point, now. Returns what was journaled."""
+        """Tick one grid point now. Returns its record."""
         began_s = self._clock.now()
         errors: dict[str, str] = {}
         observation = self._observe(point, errors)
         observed_s = self._clock.now()
+        slow: dict[str, float] = {}
         decisions = {
-            scaler.name: self._decide(scaler, observation, errors)
+            scaler.name: self._decide(scaler, observation, errors, slow)
             for scaler, due in zip(self._scalers, self.grid.due(point), strict=True)
             if due
         }
@@ -178,12 +164,11 @@ class Loop:
             plan_epoch=getattr(observation, "plan_epoch", 0),
             skipped=skipped,
             errors=errors,
+            slow=slow,
             note=_note(observation, wanted, errors),
         )
-        events = self._actuator.events()
         for journal in self._journals:
             journal.tick(record)
-            journal.replicas(events)
         return record
 
     def _observe(self, point: int, errors: dict[str, str]) -> FleetObservation:
@@ -196,14 +181,21 @@ class Loop:
             seen = FleetObservation(time_s=time_s, fleet=self.fleet, replicas=counts, unknown={"observation": reason})
         return msgspec.structs.replace(seen, time_s=time_s, last_scale_s=self._last_scale_s)
 
-    def _decide(self, scaler: AnyScaler, observation: FleetObservation, errors: dict[str, str]) -> Decision:
+    def _decide(
+        self, scaler: AnyScaler, observation: FleetObservation, errors: dict[str, str], slow: dict[str, float]
+    ) -> Decision:
         if "monitor" in errors:
             return hold(self.fleet, f"no observation: {errors['monitor']}")
+        began_s = self._clock.now()
         try:
             decision, state = scaler.decide(observation, self._states[scaler.name])
+            check_targets(decision)
         except Exception as error:
             errors[scaler.name] = reason = _one_line(error)
             return hold(self.fleet, f"scaler failed: {reason}")
+        finally:
+            if (took_s := self._clock.now() - began_s) > scaler.period_s:
+                slow[scaler.name] = round(took_s, 3)
         self._states[scaler.name] = state
         return decision
 
@@ -220,6 +212,13 @@ class Loop:
         if decision.action in ("up", "down") and changed:
             self._last_scale_s = observation.time_s
         return accepted
+
+
+def check_targets(decision: Decision) -> None:
+    """Raise ValueError for a target that is no number of replicas: negative, not whole, not a number."""
+    for fleet, target in decision.targets.items():
+        if type(target) is not int or target < 0:
+            raise ValueError(f"{target!r} replicas for {fleet}: a target is a whole number, at least 0")
 
 
 def check_kinds(scalers: Sequence[AnyScaler], offered: type[FleetObservation]) -> None:

@@ -1,4 +1,4 @@
-"""``penstock calibrate functions``: what the functions of an experiment's pipeline really take on this machine."""
+"""``penstock calibrate functions``: measured service times of a pipeline's functions on this machine."""
 
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -8,12 +8,11 @@ from penstock.command import calibrate
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from experiments.experiment import Experiment
-    from functions.calibration import PipelineCalibration, Times
+    from functions.calibration import PipelineCalibration
     from penstock.systems import FunctionSystem
 
 PAYLOADS: Final = 20
-"""Different requests, taken in turn."""
+"""Number of different requests, used in turn."""
 
 
 def register_calibration() -> None:
@@ -24,7 +23,7 @@ def register_calibration() -> None:
 
 
 def calibrate_functions(
-    experiment: Annotated[str, typer.Argument(help="Whose pipeline: a name of `penstock experiments`.")],
+    experiment: Annotated[str, typer.Argument(help="Experiment with the pipeline; see `penstock experiments`.")],
     seconds: Annotated[float, typer.Option(help="Seconds for each function, and for the whole pipeline.")] = 5.0,
     seed: Annotated[int, typer.Option(help="Seed of the requests and of random service times.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -32,16 +31,20 @@ def calibrate_functions(
     """Measure real work, service time and μ of each function on one replica, and the pipeline's totalEstimate."""
     from rich.console import Console
 
-    from experiments.catalogue import find_experiment
+    from experiments.catalogue import EXPERIMENTS, find_experiment
     from functions.calibration import calibrate_pipeline
     from penstock.settings import Endpoints
+    from penstock.systems import FunctionSystem
 
     if not 0 < seconds < 3600:
         raise PenstockError(f"--seconds {seconds:g}: expected more than 0 and less than 3600")
     found = find_experiment(experiment)
-    system = _functions_of(found)
+    system = found.system
+    if not isinstance(system, FunctionSystem):
+        fitting = ", ".join(each.name for each in EXPERIMENTS.values() if isinstance(each.system, FunctionSystem))
+        raise PenstockError(f"{found.name} has no functions: choose one of {fitting}")
     gateway = Endpoints().require("gateway")
-    with Console(stderr=True, highlight=False).status("looking for the gateway") as status:
+    with Console(stderr=True, highlight=False).status("connecting to the gateway") as status:
         measured = calibrate_pipeline(
             gateway, found.pipeline, system, _payloads(seed), seconds=seconds, seed=seed, tell=status.update
         )
@@ -53,18 +56,8 @@ def calibrate_functions(
         _print(measured, system)
 
 
-def _functions_of(experiment: "Experiment") -> "FunctionSystem":
-    from experiments.catalogue import EXPERIMENTS
-    from penstock.systems import FunctionSystem
-
-    if isinstance(experiment.system, FunctionSystem):
-        return experiment.system
-    fitting = ", ".join(each.name for each in EXPERIMENTS.values() if isinstance(each.system, FunctionSystem))
-    raise PenstockError(f"{experiment.name} has no functions: choose one of {fitting}")
-
-
 def _payloads(seed: int) -> list[bytes]:
-    """What a run's requests carry."""
+    """Payloads like those of a run's requests."""
     import numpy as np
 
     from penstock.records import encode
@@ -94,22 +87,19 @@ def _print(measured: "PipelineCalibration", system: "FunctionSystem") -> None:
             _ms(each.service.p99_s), f"{each.service_rate_per_s:.2f}/s", f"{rho * each.service_rate_per_s:.2f}/s",
         )  # fmt: skip
     console.print(table)
-    reckoned_s, whole = Graph(system.functions).total_s, measured.whole
-    console.print(
-        f"\ntotalEstimate of {measured.pipeline}: {_ms(measured.total_estimate_s)} along the longest way; scalers and "
-        f"pipeline manager reckon with {_ms(reckoned_s)}"
+    assumed_s, whole = Graph(system.functions).total_s, measured.whole
+    settings = (
+        f"--set rps.target_by_fleet_per_s.{each.name}={rho * each.service_rate_per_s:.4g}"
+        for each in measured.functions
     )
-    console.print(f"a request that waits nowhere: {_told(whole)}, deadline {_ms(measured.deadline_s)}")
-    targets = {each.name: rho * each.service_rate_per_s for each in measured.functions}
-    settings = (f"--set rps.target_by_fleet_per_s.{name}={target_per_s:.4g}" for name, target_per_s in targets.items())
-    console.print(f"\nFor scalers: {' '.join(settings)}")
     console.print(
-        f"For the sim world, what each call adds to the service time: --set system.call_s={measured.call_s:.2g}"
+        f"\ntotalEstimate of {measured.pipeline}: {_ms(measured.total_estimate_s)} along the longest path; scalers and "
+        f"pipeline manager assume {_ms(assumed_s)}\n"
+        f"a request without queueing: mean {_ms(whole.mean_s)}, p50 {_ms(whole.p50_s)}, p99 {_ms(whole.p99_s)} of "
+        f"{whole.count}, deadline {_ms(measured.deadline_s)}\n\n"
+        f"For scalers: {' '.join(settings)}\n"
+        f"For the sim world, time that a call adds to the service time: --set system.call_s={measured.call_s:.2g}"
     )
-
-
-def _told(times: "Times") -> str:
-    return f"mean {_ms(times.mean_s)}, p50 {_ms(times.p50_s)}, p99 {_ms(times.p99_s)} of {times.count}"
 
 
 def _ms(seconds: float) -> str:

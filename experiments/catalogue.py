@@ -6,7 +6,7 @@ from experiments.elastic_faas.experiments import EXPERIMENTS as ELASTIC_FAAS
 from experiments.experiment import Experiment
 from experiments.multiqueue.experiments import EXPERIMENTS as MULTIQUEUE
 from experiments.pubsub.experiments import EXPERIMENTS as PUBSUB
-from penstock.registry import unknown
+from penstock.parameters import unknown
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment for experiment in (*BINPACK, *MULTIQUEUE, *ELASTIC_FAAS, *AMESOS, *PUBSUB)

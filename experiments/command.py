@@ -1,9 +1,11 @@
 """``penstock run``, ``compare``, ``report`` and ``experiments``."""
 
 import dataclasses
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,45 +18,108 @@ if TYPE_CHECKING:
 
 OF_THE_EXPERIMENT = "the experiment's"
 
-ExperimentName = Annotated[str, typer.Argument(help="Its name, as `penstock experiments` lists them.")]
-World = Annotated[
-    str, typer.Option("--world", help="sim: virtual time; local: real services and processes; kubernetes: pods.")
-]
-From = Annotated[float, typer.Option("--from", help="First second of the workload to play.")]
-Seconds = Annotated[float | None, typer.Option(help="Length of the slice in seconds.", show_default="to the end")]
-Speed = Annotated[float, typer.Option(help="Rates times this, every duration divided by it.")]
-Seed = Annotated[int, typer.Option(help="Seed of the schedule and of every random draw.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="scaler.parameter=value, worker.setting=value, system.setting=value or workload.parameter=value; may be "
-        "repeated.",
-    ),
-]
-Phase = Annotated[
+FailUnder = Annotated[
     float | None,
-    typer.Option(
-        "--tick-phase",
-        help="Seconds after each whole second at which the controller looks.",
-        show_default=OF_THE_EXPERIMENT,
-    ),
+    typer.Option(min=0, max=1, help="Exit with code 99 if a run keeps a smaller share of events within the SLO."),
 ]
-FaultOption = Annotated[
-    list[str] | None, typer.Option("--fault", help="kind@second[+duration], such as stop-broker@30+5; may be repeated.")
-]
-InitialReplicas = Annotated[
-    int | None, typer.Option(help="Replicas at the start.", show_default=f"{OF_THE_EXPERIMENT}; of a slice, enough")
-]
-MaxReplicas = Annotated[int | None, typer.Option(help="Cap of the fleet.", show_default=OF_THE_EXPERIMENT)]
-Shadows = Annotated[
-    str | None,
-    typer.Option(
-        help="Scalers that advise beside it, by commas; all, or none.",
-        show_default=f"{OF_THE_EXPERIMENT}; none in world sim",
-    ),
-]
-Spark = Annotated[bool, typer.Option(help="Let Spark compute figures while the run goes on.")]
+ExperimentName = Annotated[str, typer.Argument(help="Name of the experiment; see `penstock experiments`.")]
+
+
+def _options(
+    world: Annotated[
+        str, typer.Option(help="sim: virtual time; local: real services and processes; kubernetes: pods.")
+    ] = "local",
+    from_s: Annotated[float, typer.Option("--from", help="First second of the workload.")] = 0.0,
+    seconds: Annotated[
+        float | None, typer.Option(help="Length of the slice in seconds.", show_default="to the end")
+    ] = None,
+    speed: Annotated[float, typer.Option(help="Factor on rates; durations are divided by it.")] = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the schedule and of all random draws.")] = 1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="scaler.parameter=value, worker.setting=value, system.setting=value or workload.parameter=value; "
+            "repeatable.",
+        ),
+    ] = None,
+    tick_phase: Annotated[
+        float | None,
+        typer.Option(help="Offset in seconds of the ticks from whole seconds.", show_default=OF_THE_EXPERIMENT),
+    ] = None,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option("--fault", help="kind@second[+duration], such as stop-broker@30+5; repeatable."),
+    ] = None,
+    initial_replicas: Annotated[
+        int | None,
+        typer.Option(
+            help="Replicas at the start; 0 for a consumer group that scales from zero.",
+            show_default=f"{OF_THE_EXPERIMENT}; of a slice, enough",
+        ),
+    ] = None,
+    max_replicas: Annotated[
+        int | None, typer.Option(help="Upper limit of the fleet.", show_default=OF_THE_EXPERIMENT)
+    ] = None,
+    join_timeout: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds for which a new assignment waits for replicas that have not joined.",
+            show_default="10; 30 in world kubernetes",
+        ),
+    ] = None,
+    spark: Annotated[bool, typer.Option(help="Compute figures with Spark during the run.")] = True,
+    shadows: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma-separated shadow scalers, or `all`, `none`.",
+            show_default=f"{OF_THE_EXPERIMENT}; none in world sim",
+        ),
+    ] = None,
+) -> "Options":
+    """The command line's options of a run. Raises PenstockError."""
+    from experiments.experiment import Options, parse_faults
+    from experiments.worlds import world_name
+    from penstock.parameters import parse_settings
+
+    given = parse_settings(settings or ())
+    return Options(
+        world=world_name(world),
+        from_s=from_s,
+        seconds=seconds,
+        speed=speed,
+        seed=seed,
+        tick_phase_s=tick_phase,
+        worker=given.pop("worker", {}),
+        system=given.pop("system", {}),
+        workload=given.pop("workload", {}),
+        settings=given,
+        faults=parse_faults(faults or ()),
+        analytics=spark,
+        shadows=None if shadows is None else _names("" if shadows == "none" else shadows),
+        initial_replicas=initial_replicas,
+        max_replicas=max_replicas,
+        join_timeout_s=join_timeout,
+    )
+
+
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the parameters of ``_options`` in place of its own parameter ``options``."""
+    shared = inspect.signature(_options).parameters
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        parameters += shared.values() if parameter.name == "options" else [parameter]
+
+    def with_options(**given: Any) -> None:
+        options = _options(**{name: given.pop(name) for name in shared})
+        command(options=options, **given)
+
+    with_options.__doc__ = command.__doc__
+    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    )
+    with_options.__annotations__ = {}
+    return with_options
 
 
 def register(app: typer.Typer) -> None:
@@ -74,13 +139,13 @@ def register(app: typer.Typer) -> None:
 
 
 def list_experiments() -> None:
-    """Every experiment: what it plays, for how long, from which paper."""
+    """List the experiments with title, length, SLO and paper."""
     from rich.console import Console
     from rich.table import Column, Table
 
     from experiments.catalogue import EXPERIMENTS
 
-    table = Table(Column("experiment", no_wrap=True), "what", "seconds", "SLO", "paper", box=None, pad_edge=False)
+    table = Table(Column("experiment", no_wrap=True), "title", "seconds", "SLO", "paper", box=None, pad_edge=False)
     for experiment in EXPERIMENTS.values():
         table.add_row(
             experiment.name, experiment.title, f"{experiment.seconds:g}", f"{experiment.slo_s:g} s", experiment.paper
@@ -88,169 +153,123 @@ def list_experiments() -> None:
     Console().print(table)
 
 
+@_with_options
 def run(
     experiment: ExperimentName,
-    scaler: Annotated[str, typer.Option(help="The one that acts: a name of `penstock scalers`, or path.py:Class.")],
-    world: World = "local",
-    from_s: From = 0.0,
-    seconds: Seconds = None,
-    speed: Speed = 1.0,
-    seed: Seed = 1,
-    settings: Set = None,
-    tick_phase: Phase = None,
-    faults: FaultOption = None,
-    initial_replicas: InitialReplicas = None,
-    max_replicas: MaxReplicas = None,
-    spark: Spark = True,
-    shadows: Shadows = None,
+    scaler: Annotated[str, typer.Option(help="Acting scaler: a name of `penstock scalers`, or path.py:Class.")],
+    options: "Options",
+    fail_under: FailUnder = None,
 ) -> None:
-    """Run an experiment once with one acting scaler."""
-    options = _options(
-        world,
-        from_s,
-        seconds,
-        speed,
-        seed,
-        settings,
-        tick_phase,
-        faults,
-        initial_replicas,
-        max_replicas,
-        spark,
-        shadows,
-    )
-    _play(experiment, [scaler], options, repeat=1, resume=False)
+    """Run an experiment once with one acting scaler. Exit code 98: its verdict is INVALID."""
+    _run(experiment, [scaler], options, repeat=1, resume=False, fail_under=fail_under)
 
 
+@_with_options
 def compare(
     experiment: ExperimentName,
-    scalers: Annotated[str, typer.Option(help="Names or path.py:Class, separated by commas.")],
-    world: World = "local",
-    from_s: From = 0.0,
-    seconds: Seconds = None,
-    speed: Speed = 1.0,
-    seed: Seed = 1,
-    settings: Set = None,
-    tick_phase: Phase = None,
-    faults: FaultOption = None,
-    initial_replicas: InitialReplicas = None,
-    max_replicas: MaxReplicas = None,
-    spark: Spark = True,
-    shadows: Shadows = None,
+    scalers: Annotated[str, typer.Option(help="Comma-separated names, or path.py:Class.")],
+    options: "Options",
     repeat: Annotated[int, typer.Option(help="Repetitions; each has its own seed, the same for all scalers.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the same comparison, keep its runs.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the same comparison and keep its finished runs.")
+    ] = False,
+    fail_under: FailUnder = None,
 ) -> None:
-    """Run an experiment once per scaler on the same schedule; a table, one report."""
-    options = _options(
-        world,
-        from_s,
-        seconds,
-        speed,
-        seed,
-        settings,
-        tick_phase,
-        faults,
-        initial_replicas,
-        max_replicas,
-        spark,
-        shadows,
-    )
-    _play(experiment, list(_names(scalers)), options, repeat=repeat, resume=resume)
+    """Run an experiment once per scaler on the same schedule; print a table and write one report. Exit code 98: a
+    verdict is INVALID.
+    """
+    _run(experiment, list(_names(scalers)), options, repeat=repeat, resume=resume, fail_under=fail_under)
 
 
 def report(
     directories: Annotated[list[Path], typer.Argument(help="Run directories, or one comparison's directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")] = False,
+    fail_under: FailUnder = None,
 ) -> None:
-    """Write report.html again, from the directories alone."""
+    """Write report.html and verdict.json again from the run directories. Exit code 98: a verdict is INVALID, or files
+    of a run were changed.
+    """
     from experiments.compare import ComparisonDirectory
     from penstock.rundir import RunDirectory
 
     if len(directories) == 1 and (directories[0] / "compare.json").is_file():
         comparison = ComparisonDirectory(directories[0])
-        _report(comparison.runs(), comparison.report_file)
+        _report(comparison.runs(), comparison.report_file, fail_under, as_json=as_json)
     else:
         runs = [RunDirectory.open(path) for path in directories]
-        _report(runs, runs[0].report_file if len(runs) == 1 else directories[0].parent / "report.html")
+        out = runs[0].report_file if len(runs) == 1 else directories[0].parent / "report.html"
+        _report(runs, out, fail_under, as_json=as_json)
 
 
-def _play(experiment: str, scalers: list[str], options: "Options", *, repeat: int, resume: bool) -> None:
+def _run(
+    experiment: str, scalers: list[str], options: "Options", *, repeat: int, resume: bool, fail_under: float | None
+) -> None:
     from rich.console import Console
 
     from experiments.catalogue import find_experiment
-    from experiments.compare import Request, play
-    from experiments.worlds import played_elsewhere
+    from experiments.compare import ComparisonRequest, run_comparisons
+    from experiments.experiment import tuning_line
+    from experiments.worlds import run_in_driver_pod
     from penstock.registry import parse_scaler
+    from penstock.rundir import check_runs_folder
     from penstock.settings import Folders
 
-    request = Request(find_experiment(experiment), scalers, repeat)
+    request = ComparisonRequest(find_experiment(experiment), scalers, repeat)
     options = dataclasses.replace(options, compared=tuple(parse_scaler(scaler).name for scaler in scalers))
     console, runs = Console(), Folders().runs.absolute()
 
     def tell(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    code = played_elsewhere(options.world, sys.argv[1:], runs, tell)
+    check_runs_folder(runs)
+    code = run_in_driver_pod(options.world, sys.argv[1:], runs, tell)
     if code is not None:
         raise typer.Exit(code)
-    (directory,) = play(console, [request], options, runs, resume=resume)
-    _report(directory.runs(), directory.report_file)
+    (directory,) = run_comparisons(console, [request], options, runs, resume=resume)
+    tuned = tuning_line(request.experiment, [parse_scaler(scaler) for scaler in scalers])
+    _report(directory.runs(), directory.report_file, fail_under, told=tuned)
 
 
-def _report(runs: list["RunDirectory"], out: Path) -> None:
+def _report(
+    runs: list["RunDirectory"], out: Path, fail_under: float | None, *, as_json: bool = False, told: str = ""
+) -> None:
+    """Write reports and verdicts, of each run and of all; print the table, and ``told`` below it. Exits with a code if
+    a run is INVALID or missed ``fail_under``.
+    """
+    import msgspec
     from rich.console import Console
 
-    from experiments.analysis.measurement import summary_of
-    from experiments.report import comparison_table, write_report
+    from experiments.catalogue import EXPERIMENTS
     from penstock.errors import PenstockError
+    from penstock.rundir import RunDirectory
+    from report import comparison_table, write_report
+    from report.analysis.measurement import summary_of
+    from report.analysis.run_data import RunData
+    from report.gate import gate
 
     if not runs:
         raise PenstockError(f"{out.parent}: no finished run in it; run it again with --resume")
-    for directory in runs:
-        write_report([directory], directory.report_file)
-    if out not in {directory.report_file for directory in runs}:
-        write_report(runs, out)
-    console = Console()
-    console.print(comparison_table([summary_of(directory) for directory in runs]))
-    console.print(f"report: {out}", soft_wrap=True, highlight=False)
+    data = [RunData(directory) for directory in runs]
+    console, notes = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
+    for run in data:
+        if run.manifest is None or run.manifest.files is None:
+            notes.print(f"no checksums: {run.name} is unfinished or of an older Penstock; its files are not verified")
+    for page, shown in ({run.directory.report_file: [run] for run in data} | {out: data}).items():
+        found = gate([summary_of(run) for run in shown], fail_under)
+        RunDirectory(page.parent).write(page.with_name("verdict.json"), found)
+        write_report(shown, page, EXPERIMENTS)
+    if as_json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+    else:
+        console.print(comparison_table([summary_of(run) for run in data]))
+        assumed = dict.fromkeys(run.spec.assumptions for run in data)
+        for line in filter(None, (*assumed, f"report: {out}", told)):
+            console.print(line, soft_wrap=True, highlight=False, markup=False)
+    for failure in found.failures:
+        notes.print(failure, markup=False)
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _options(
-    world: str,
-    from_s: float,
-    seconds: float | None,
-    speed: float,
-    seed: int,
-    settings: list[str] | None,
-    tick_phase: float | None,
-    faults: list[str] | None,
-    initial_replicas: int | None,
-    max_replicas: int | None,
-    spark: bool,
-    shadows: str | None,
-) -> "Options":
-    from experiments.experiment import Options, parse_faults
-    from experiments.worlds import world_name
-    from penstock.registry import parse_settings
-
-    given = parse_settings(settings or ())
-    return Options(
-        world=world_name(world),
-        from_s=from_s,
-        seconds=seconds,
-        speed=speed,
-        seed=seed,
-        tick_phase_s=tick_phase,
-        worker=given.pop("worker", {}),
-        system=given.pop("system", {}),
-        workload=given.pop("workload", {}),
-        settings=given,
-        faults=parse_faults(faults or ()),
-        analytics=spark,
-        shadows=None if shadows is None else _names("" if shadows == "none" else shadows),
-        initial_replicas=initial_replicas,
-        max_replicas=max_replicas,
-    )

@@ -1,7 +1,6 @@
-"""A comparison: one schedule, several scalers one after the other, repetitions, one table and one report.
+"""A comparison: several scalers one after the other on one schedule, with repetitions; one table and one report.
 
-Its directory is written before the first run, so that ``--resume`` knows what was wanted and skips what is finished.
-``play`` is all of it, in the world that the options name.
+Its directory is written before the first run, so that ``--resume`` can continue it and keep the finished runs.
 """
 
 from collections.abc import Sequence
@@ -24,16 +23,17 @@ from penstock.world import World
 
 
 class Cell(msgspec.Struct, kw_only=True):
-    """One run of a comparison; ``directory`` is its name under runs/ once it was begun."""
+    """One run of a comparison."""
 
     scaler: str
     repetition: int
     seed: int
     directory: str = ""
+    """Name under runs/; empty before the run has begun."""
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """``compare.json``: what was asked for, and its runs in the order in which they are made."""
+    """``compare.json``: the request, and its runs in order."""
 
     experiment: str
     request: dict[str, Any]
@@ -50,7 +50,7 @@ class ComparisonDirectory:
 
     @classmethod
     def create(cls, runs: Path, experiment: str) -> "ComparisonDirectory":
-        """A new one; a number is added to its name where another was begun in the same second."""
+        """Create one; a number is added to its name if another was begun in the same second."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         for attempt in count(1):
             number = f"-{attempt}" if attempt > 1 else ""
@@ -61,7 +61,7 @@ class ComparisonDirectory:
         raise AssertionError("there is always another number")
 
     def read(self) -> Comparison:
-        """What was asked for. PenstockError if this is not a comparison's directory."""
+        """The comparison. PenstockError if this is not a comparison's directory."""
         try:
             return msgspec.json.decode(self.file.read_bytes(), type=Comparison)
         except FileNotFoundError:
@@ -70,7 +70,7 @@ class ComparisonDirectory:
             raise PenstockError(f"{self.file}: cannot be read: {error}") from None
 
     def write(self, comparison: Comparison) -> None:
-        """Save."""
+        """Write compare.json."""
         RunDirectory(self.path).write(self.file, comparison)
 
     def runs(self) -> list[RunDirectory]:
@@ -80,7 +80,7 @@ class ComparisonDirectory:
 
 
 def request_of(experiment: Experiment, scalers: Sequence[str], options: Options, repeat: int) -> dict[str, Any]:
-    """Everything that makes two comparisons the same, as it is read back from compare.json."""
+    """Identity of a comparison, as read back from compare.json."""
     asked = {"experiment": experiment.name, "scalers": scalers, "repeat": repeat, **_fields(options)}
     return msgspec.json.decode(msgspec.json.encode(asked), type=dict[str, Any])
 
@@ -92,9 +92,9 @@ def _fields(options: Options) -> dict[str, Any]:
 def begin(
     experiment: Experiment, scalers: Sequence[str], options: Options, repeat: int, runs: Path, *, resume: bool
 ) -> ComparisonDirectory:
-    """A comparison's directory: with ``resume`` the newest one of the very same request, if there is one.
+    """A comparison's directory: with ``resume`` the newest one of the same request, if there is one.
 
-    Raises PenstockError for whatever is wrong with the request, its scalers and its workload, before anything is made.
+    Raises PenstockError for an invalid request, scaler or workload before anything is written.
     """
     if not scalers:
         raise PenstockError("--scalers: name at least one, such as --scalers binpack-tail,linear")
@@ -102,7 +102,7 @@ def begin(
         raise PenstockError(f"--repeat {repeat}: must be at least 1")
     for scaler in scalers:
         spec = run_spec(experiment, scaler, options, run="checked-before-anything-is-made")
-    schedule_of(experiment, options, spec)  # the same for all: a workload that cannot be played ends here
+    schedule_of(experiment, options, spec)  # the same for all: an invalid workload is refused here
     request = request_of(experiment, scalers, options, repeat)
     if resume:
         for path in sorted(runs.glob(f"*-{slug(experiment.name)}-compare*"), reverse=True):
@@ -122,14 +122,14 @@ def begin(
 def carry_out_all(
     world: World, experiment: Experiment, options: Options, directory: ComparisonDirectory, progress: RunProgress
 ) -> None:
-    """Make every run that is not finished. A later run starts only when the one before has been closed."""
+    """Carry out every unfinished run, one after the other."""
     comparison = directory.read()
     runs = directory.path.parent
     for cell in comparison.cells:
         title = cell.scaler + (f", repetition {cell.repetition + 1}" if cell.repetition else "")
         progress.begin(title)
         if cell.directory and RunDirectory(runs / cell.directory).finished:
-            progress.note(f"{title}: finished before, kept ({cell.directory})")
+            progress.note(f"{title}: already finished, kept ({cell.directory})")
             continue
         cell_options = _with_seed(options, cell.seed)
         run, _ = describe(experiment, cell.scaler, cell_options, runs)
@@ -143,19 +143,19 @@ def _with_seed(options: Options, seed: int) -> Options:
     return Options(**{**_fields(options), "seed": seed})
 
 
-class Request(NamedTuple):
-    """An experiment to be played once for each scaler, ``repeat`` times."""
+class ComparisonRequest(NamedTuple):
+    """An experiment to run once per scaler, ``repeat`` times."""
 
     experiment: Experiment
     scalers: Sequence[str]
     repeat: int = 1
 
 
-def play(
-    console: Console, requests: Sequence[Request], options: Options, runs: Path, *, resume: bool
+def run_comparisons(
+    console: Console, requests: Sequence[ComparisonRequest], options: Options, runs: Path, *, resume: bool
 ) -> list[ComparisonDirectory]:
-    """A comparison for each request, finished: its runs are made one after the other in one world, which is brought up
-    if any is missing. Ctrl-C says how far they came before it goes on up.
+    """Finish a comparison for each request, in the world of the options, which is started if any run is missing. Ctrl-C
+    prints the progress before it propagates.
     """
     directories = [begin(one.experiment, one.scalers, options, one.repeat, runs, resume=resume) for one in requests]
     wanted = sum(len(directory.read().cells) for directory in directories)
@@ -166,9 +166,9 @@ def play(
             for request, directory in zip(requests, directories, strict=True):
                 carry_out_all(world, request.experiment, options, directory, progress)
     except KeyboardInterrupt:
-        way_on = f"; the same command {'' if resume else 'with --resume '}goes on" if wanted > 1 else ""
+        remedy = f"; the same command {'' if resume else 'with --resume '}continues it" if wanted > 1 else ""
         console.print(
-            f"interrupted: {_finished(directories)} of {wanted} runs finished, all is stopped{way_on}",
+            f"interrupted: {_finished(directories)} of {wanted} runs finished, all is stopped{remedy}",
             highlight=False,
             soft_wrap=True,
         )

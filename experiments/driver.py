@@ -1,15 +1,14 @@
-"""One run from its description to its directory: prepare, start, inject, wait, drain, collect, judge."""
+"""One run from its description to its directory: prepare, start, inject, wait, drain, collect, analyse."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-from experiments.analysis.measurement import analyse
-from experiments.analysis.summary import Summary
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.progress import RunProgress
 from penstock.clock import NANOS_PER_SECOND
+from penstock.errors import PenstockError
 from penstock.rundir import Manifest, RunDirectory, git_revision, machine, versions
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
@@ -17,6 +16,9 @@ from penstock.systems import NetworkSystem
 from penstock.world import World
 from producers.schedule import make_schedule
 from producers.workloads import parse_workload
+from report.analysis.measurement import analyse
+from report.analysis.run_data import RunData
+from report.analysis.summary import RunSummary
 
 VERSIONED = ("penstock", "confluent-kafka", "kafka-python", "pyspark", "numpy", "numba", "pyarrow", "redis", "circus")
 ROOT = Path(__file__).resolve().parent.parent
@@ -52,10 +54,10 @@ def describe(experiment: Experiment, scaler: str, options: Options, runs: Path) 
 
 def carry_out(
     world: World, experiment: Experiment, options: Options, directory: RunDirectory, progress: RunProgress
-) -> Summary:
-    """Drive one described run to its end and judge it. The manifest is written last: without it a run is unfinished.
+) -> RunSummary:
+    """Carry out one described run and analyse it. The manifest is written last: without it a run is unfinished.
 
-    A schedule that is in the directory already is played as it is.
+    A schedule that is already in the directory is used.
     """
     spec = directory.spec()
     if not directory.schedule_file.exists():
@@ -65,41 +67,42 @@ def carry_out(
     try:
         progress.phase("simulating" if simulated else "starting the run's processes")
         world.prepare(spec, directory)
-        spec = world.start()
+        spec = world.run.start()
         if not simulated:
             progress.running(directory, spec)
         for fault in spec.faults:
-            world.wait_until(fault.at_s)
+            world.run.wait_until(fault.at_s)
             progress.note(f"fault: {fault}")
-            world.inject(fault)
-        world.wait_until(spec.duration_s)
+            world.run.inject(fault)
+        world.run.wait_until(spec.duration_s)
         if not simulated:
             progress.phase("waiting for the last results")
-        left = world.drain()
+        left = world.run.drain()
         if not simulated:
             progress.phase("collecting")
-        world.collect()
+        world.run.collect()
+    except PenstockError as error:
+        progress.phase(f"ending the run: {str(error).splitlines()[0].partition(';')[0]}")
+        raise
     finally:
         world.close()
-    summary = analyse(directory, in_flight=left)
+    summary = analyse(RunData(directory), in_flight=left)
     directory.write(directory.manifest_file, _manifest(directory, spec, summary))
     return summary
 
 
-def _manifest(directory: RunDirectory, spec: RunSpec, summary: Summary) -> Manifest:
+def _manifest(directory: RunDirectory, spec: RunSpec, summary: RunSummary) -> Manifest:
+    started_at = datetime.fromtimestamp(spec.start_ns / NANOS_PER_SECOND, UTC).isoformat(timespec="seconds")
     return Manifest(
         run=directory.name,
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         git_revision=git_revision(ROOT),
         versions=versions(VERSIONED),
-        machine={**machine(), "world": spec.world, "started_at": _iso(spec.start_ns)},
+        machine={**machine(), "world": spec.world, "started_at": started_at},
         verdict=summary.verdict,
         reasons=summary.reasons,
         cpu_saturation=summary.cpu_saturation,
         tick_phase_p50_s=summary.tick_phase_p50_s,
         tick_phase_p99_s=summary.tick_phase_p99_s,
+        files=directory.file_sums(),
     )
-
-
-def _iso(at_ns: int) -> str:
-    return datetime.fromtimestamp(at_ns / NANOS_PER_SECOND, UTC).isoformat(timespec="seconds")

@@ -1,7 +1,9 @@
-"""What an experiment is, and how one run of it is described for one acting scaler.
+"""Experiments, and the description of one run with one acting scaler.
 
-The parameters that an experiment fixes for all scalers (service rate, SLO, hold …) are handed to each scaler by the
-names of its own parameters; ``speed`` is applied to everything that carries a unit in its name.
+A scaler's parameters come from, each before the next: its own defaults; what the run knows of its world (``known``) and
+of the experiment's system (``Experiment.common``), for every scaler that has a parameter of that name; the tuning of a
+paper, for the scalers of that paper only; ``--set all.…``; ``--set <scaler>.…``. ``speed`` applies to every value with
+a unit in its name.
 """
 
 import dataclasses
@@ -13,87 +15,122 @@ from typing import Any, TypeVar, get_args
 import msgspec
 import numpy as np
 
-from penstock.contracts import FleetObservation, StreamObservation
+from penstock.contracts import FleetObservation
 from penstock.errors import PenstockError
-from penstock.registry import (
-    ScalerClass,
-    find_scaler,
-    is_clairvoyant,
-    make_parameters,
-    parse_scaler,
-    scaler_classes,
-    unknown,
-)
+from penstock.fleet_kinds import fleet_kinds, kind_of
+from penstock.measured import JOIN_TIMEOUT_S, POD_JOIN_TIMEOUT_S
+from penstock.parameters import make_parameters, unknown
+from penstock.registry import ScalerClass, find_scaler, is_clairvoyant, parse_scaler, scaler_classes
 from penstock.runspec import Arrivals, Fault, FaultKind, RunSpec, ScalerSpec, WorkerSpec, WorldName
 from penstock.systems import NetworkSystem, StreamSystem, System
 from producers.workloads import Playback, parse_workload
 
+ALL = "all"
+"""``--set all.parameter=value``: for every scaler that has the parameter."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
-    """A workload, a fleet and an SLO, fixed before anything is run.
-
-    ``workload`` is what ``penstock workloads`` lists. ``partition_weights`` are shares of the rate (None: equal).
-    ``system`` describes a fleet that is no consumer group, ``pipeline`` names what it does. ``common`` are parameters
-    for every scaler that has them; ``shadows`` advise in a live run unless ``--shadows`` names others; ``printed`` are
-    the paper's values by scaler.
-    """
+    """A workload, a fleet and an SLO, fixed before any run."""
 
     name: str
+    """Name on the command line."""
     title: str
+    """One line for `penstock experiments`."""
     paper: str
+    """Where it comes from."""
     workload: str
+    """A workload of `penstock workloads`, with parameters."""
     seconds: float
+    """Length in seconds of the workload."""
     arrivals: Arrivals = "burst"
+    """How events arrive within a second."""
     partitions: int = 5
+    """Partitions of the topic of events."""
     partition_weights: tuple[float, ...] | None = None
+    """Each partition's share of the events, in any scale; None: equal."""
     slo_s: float = 0.5
-    fleets: type[FleetObservation] = StreamObservation
+    """Latency limit in seconds."""
     system: System = field(default_factory=StreamSystem)
+    """The fleet, by kind."""
     pipeline: str = "payments"
+    """Name of the processing that events go through."""
     worker: WorkerSpec = field(default_factory=WorkerSpec)
+    """Settings of the consumers."""
     tick_phase_s: float = 0.1
+    """The controller ticks this many seconds after each whole second of the run."""
     initial_replicas: int = 1
+    """Replicas that serve before the start."""
     max_replicas: int = 5
+    """Upper limit of the fleet."""
+    slo_share: float = 0.99
+    """Share of the events that is to be within the SLO."""
     common: Mapping[str, Any] = field(default_factory=dict)
+    """Facts of the system, for every scaler that has parameters of these names."""
+    tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Parameters that a paper fixed for its experiments, by its authors: for scalers whose ``paper`` names them."""
     shadows: tuple[str, ...] = ()
+    """Shadows of a live run unless ``--shadows`` names others."""
     printed: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Values printed in the paper, by scaler and measure."""
+
+    @property
+    def fleets(self) -> type[FleetObservation]:
+        """The observation of the fleet; scalers that read it can act."""
+        observation: type[FleetObservation] = kind_of(self.system).load("observation")
+        return observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line may change of an experiment. ``compared`` names all scalers of the same comparison, so that
-    one's settings are not taken for a mistake in another's run.
-    """
+    """What the command line can change of an experiment. Units are the experiment's, before ``speed``."""
 
     world: WorldName = "local"
+    """sim: virtual time. local: processes. kubernetes: pods."""
     from_s: float = 0.0
+    """First second of the workload."""
     seconds: float | None = None
+    """Length in seconds of the slice; None: to the end."""
     speed: float = 1.0
+    """Factor on rates; durations are divided by it."""
     seed: int = 1
+    """Seed of the schedule and of all random draws."""
     tick_phase_s: float | None = None
+    """Replaces the experiment's."""
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Parameters by scaler (``--set scaler.parameter=value``)."""
     worker: Mapping[str, str] = field(default_factory=dict)
+    """Fields of ``WorkerSpec`` (``--set worker.…``)."""
     system: Mapping[str, str] = field(default_factory=dict)
+    """Fields of the system (``--set system.…``)."""
     workload: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of the workload (``--set workload.…``)."""
     faults: tuple[Fault, ...] = ()
+    """Faults to inject."""
     analytics: bool = True
+    """Run Spark in a live world."""
     shadows: tuple[str, ...] | None = None
+    """Replaces the experiment's; ``("all",)``: every scaler that fits."""
     compared: tuple[str, ...] = ()
+    """All scalers of the comparison; settings of these are accepted in every run."""
     initial_replicas: int | None = None
+    """Replaces the experiment's."""
     max_replicas: int | None = None
+    """Replaces the experiment's."""
+    join_timeout_s: float | None = None
+    """Seconds for which an assignment waits for members that have not joined; None: as ``penstock.measured`` says."""
 
 
 def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) -> RunSpec:
-    """One run with ``scaler`` (a name or path.py:Class) acting and the shadows that were asked for."""
+    """One run with the acting ``scaler`` (a name or path.py:Class) and the requested shadows."""
     if options.speed <= 0:
-        raise PenstockError(f"--speed {options.speed:g}: must be greater than 0, such as 2 for twice as fast")
+        raise PenstockError(f"--speed {options.speed:g}: must be above 0; 2 runs twice as fast")
     duration_s = slice_seconds(experiment, options)
     worker = _worker(experiment, options)
     acting = parse_scaler(scaler, options.settings)
     kind = find_scaler(acting)
     if is_clairvoyant(kind) and options.world != "sim":
-        raise PenstockError(f"{scaler} knows the rates of the whole run beforehand: only --world sim can tell it them")
+        raise PenstockError(f"{scaler} needs the rates of the whole run in advance: use --world sim")
     if not issubclass(experiment.fleets, kind.fleets):
         raise PenstockError(
             f"{acting.name} scales {_fleet(kind.fleets)}, but {experiment.name} has {_fleet(experiment.fleets)}: "
@@ -101,13 +138,16 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         )
     known = {*scaler_classes(), acting.name, *options.compared}
     for name in options.settings:
-        if name not in known:
+        if name not in (*known, ALL):
             raise unknown("scaler", name, known, "in --set scaler.parameter=value; see `penstock scalers`")
-    max_replicas = options.max_replicas or experiment.max_replicas
+    max_replicas = experiment.max_replicas if options.max_replicas is None else options.max_replicas
+    initial_replicas = _initial_replicas(experiment, worker, options, max_replicas)
+    system, join_timeout_s = _system(experiment, options), _join_timeout_s(options)
     shadows = [parse_scaler(name) for name in _shadows(experiment, options) if name != acting.name]
 
     def with_parameters(spec: ScalerSpec) -> ScalerSpec:
-        return _with_parameters(spec, find_scaler(spec), experiment, worker, max_replicas, options)
+        facts = {**world_facts(experiment, worker, system, max_replicas), **experiment.common}
+        return _with_parameters(spec, find_scaler(spec), experiment, facts, options)
 
     return RunSpec(
         run=run,
@@ -122,10 +162,11 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         slo_s=experiment.slo_s / options.speed,
         duration_s=duration_s / options.speed,
         tick_phase_s=_either(options.tick_phase_s, experiment.tick_phase_s) / options.speed,
-        initial_replicas=min(_initial_replicas(experiment, worker, options), max_replicas),
+        initial_replicas=initial_replicas,
         max_replicas=max_replicas,
+        join_timeout_s=join_timeout_s / options.speed,
         worker=WorkerSpec(**at_speed(msgspec.structs.asdict(worker), options.speed)),
-        system=system_at_speed(_system(experiment, options), options.speed),
+        system=system_at_speed(system, options.speed),
         faults=_faults(experiment, options, duration_s),
         analytics=options.analytics and options.world != "sim",
         workload={
@@ -139,12 +180,12 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
 
 
 def workload_of(experiment: Experiment, options: Options) -> str:
-    """The experiment's, with the parameters of ``--set workload.…=`` in place of its own. PenstockError for a pub/sub
-    network, whose jobs have their rates in the system.
+    """The experiment's workload with the parameters of ``--set workload.…=``. PenstockError for a network, whose jobs
+    have their rates in the system.
     """
     if options.workload and isinstance(experiment.system, NetworkSystem):
         raise PenstockError(
-            f"--set workload.{next(iter(options.workload))}: the jobs of {experiment.name} arrive by rule"
+            f"--set workload.{next(iter(options.workload))}: the rates of {experiment.name} are in its system"
         )
     name, _, rest = experiment.workload.partition(":")
     own = [part for part in rest.split(",") if part and part.partition("=")[0] not in options.workload]
@@ -153,7 +194,7 @@ def workload_of(experiment: Experiment, options: Options) -> str:
 
 
 def _shadows(experiment: Experiment, options: Options) -> Sequence[str]:
-    """As told (``all``: every one that fits); else the experiment's in a live world, none in virtual time."""
+    """The requested shadows (``all``: every one that fits); by default the experiment's, none in the sim world."""
     fitting = fitting_scalers(experiment)
     if options.shadows is None:
         return experiment.shadows if options.world != "sim" else ()
@@ -161,7 +202,7 @@ def _shadows(experiment: Experiment, options: Options) -> Sequence[str]:
         return fitting
     for name in options.shadows:
         if name not in fitting and ":" not in name:
-            raise unknown("shadow", name, fitting, f"on {experiment.name} these can advise: {', '.join(fitting)}")
+            raise unknown("shadow", name, fitting, f"shadows for {experiment.name}: {', '.join(fitting)}")
     return options.shadows
 
 
@@ -176,18 +217,49 @@ def slice_seconds(experiment: Experiment, options: Options) -> float:
     return wanted
 
 
-def _initial_replicas(experiment: Experiment, worker: WorkerSpec, options: Options) -> int:
-    """As told; else the experiment's; for a slice, what a run that came there would about have: enough that a
-    second's arrivals wait no longer than the SLO, ⌈λ · 1 s / (μ · w)⌉, the same for every scaler.
+def _initial_replicas(experiment: Experiment, worker: WorkerSpec, options: Options, max_replicas: int) -> int:
+    """The requested number, or the experiment's; for a slice, enough that a second's arrivals wait no longer than the
+    SLO, ⌈λ · 1 s / (μ · w)⌉, the same for every scaler. PenstockError for numbers that no fleet can have.
     """
-    if options.initial_replicas is not None or options.from_s == 0 or not worker.service_time_s:
-        return options.initial_replicas or experiment.initial_replicas
+    if max_replicas < 1:
+        raise PenstockError(f"--max-replicas {max_replicas}: a fleet has at least 1 replica at most")
+    given = options.initial_replicas
+    if given is not None:
+        least = 0 if isinstance(experiment.system, StreamSystem) else 1
+        if not least <= given <= max_replicas:
+            raise PenstockError(
+                f"--initial-replicas {given}: from {least} to {max_replicas}, the limit of the fleet (--max-replicas)"
+            )
+        return given
+    if options.from_s == 0 or not worker.service_time_s:
+        return min(experiment.initial_replicas, max_replicas)
     arrival_rate_per_s = float(parse_workload(workload_of(experiment, options)).rate_at(options.from_s))
-    return max(1, math.ceil(arrival_rate_per_s * worker.service_time_s / experiment.slo_s))
+    return min(max_replicas, max(1, math.ceil(arrival_rate_per_s * worker.service_time_s / experiment.slo_s)))
+
+
+def _join_timeout_s(options: Options) -> float:
+    """The requested one, or that of the world."""
+    given = options.join_timeout_s
+    if given is not None and not 0 < given < math.inf:
+        raise PenstockError(f"--join-timeout {given:g}: must be above 0 seconds")
+    return _either(given, POD_JOIN_TIMEOUT_S if options.world == "kubernetes" else JOIN_TIMEOUT_S)
+
+
+def world_facts(experiment: Experiment, worker: WorkerSpec, system: System, max_replicas: int) -> dict[str, Any]:
+    """What a run knows of its world, by the name that a scaler's parameter has for it; docs/your-own-scaler.md lists
+    them. Seconds and events per second.
+    """
+    facts: dict[str, Any] = {"slo_s": experiment.slo_s, "slo_share": experiment.slo_share, "max_replicas": max_replicas}
+    if worker.service_time_s:
+        facts["service_rate_per_s"] = 1 / worker.service_time_s
+    if isinstance(system, StreamSystem):
+        facts["start_up_s"], facts["cooperative"] = system.start_up_s, system.cooperative
+        facts["rebalance_time_s"] = system.rebalance_s + worker.rebalance_pause_s
+    return facts
 
 
 def fitting_scalers(experiment: Experiment) -> list[str]:
-    """Registered scalers that can read this experiment's fleet and may act or advise in a live world."""
+    """Registered scalers for this experiment's fleet that work in a live world."""
     return [
         name
         for name, kind in scaler_classes().items()
@@ -196,28 +268,37 @@ def fitting_scalers(experiment: Experiment) -> list[str]:
 
 
 def _with_parameters(
-    spec: ScalerSpec,
-    kind: ScalerClass,
-    experiment: Experiment,
-    worker: WorkerSpec,
-    max_replicas: int,
-    options: Options,
+    spec: ScalerSpec, kind: ScalerClass, experiment: Experiment, facts: Mapping[str, Any], options: Options
 ) -> ScalerSpec:
-    """The experiment's values for all, then ``--set``, then ``speed`` on whatever has a unit in its name."""
+    """Facts, then the tuning of its paper, then ``--set``, then ``speed``."""
     known = {parameter.name for parameter in dataclasses.fields(kind.Parameters)}
-    common: dict[str, Any] = {
-        "slo_s": experiment.slo_s,
-        "max_replicas": max_replicas,
-        **({"service_rate_per_s": 1 / worker.service_time_s} if worker.service_time_s else {}),
-        **experiment.common,
-    }
+    common = {**facts, **tuning_of(kind, experiment), **options.settings.get(ALL, {})}
     if is_clairvoyant(kind):
-        common["rates_per_s"] = _rates_per_interval(experiment, options, common.get("decision_interval_s", 1.0))
+        interval_s = float(common.get("decision_interval_s", 1.0))
+        common["rates_per_s"] = _rates_per_interval(experiment, options, interval_s)
     given = {name: value for name, value in common.items() if name in known}
     parameters = make_parameters(spec.name, kind.Parameters, {**given, **options.settings.get(spec.name, {})})
     values = at_speed(dataclasses.asdict(parameters), options.speed)
     make_parameters(spec.name, kind.Parameters, values)
     return msgspec.structs.replace(spec, parameters=values)
+
+
+def tuning_of(kind: ScalerClass, experiment: Experiment) -> dict[str, Any]:
+    """What the papers that a scaler comes from fixed for it in this experiment."""
+    paper = getattr(kind, "paper", "")
+    return {
+        name: value for authors, own in experiment.tuning.items() if authors in paper for name, value in own.items()
+    }
+
+
+def tuning_line(experiment: Experiment, scalers: Sequence[ScalerSpec]) -> str:
+    """One line that says which scalers run as tuned by their paper, and which at their own defaults."""
+    groups: dict[str, list[str]] = {}
+    for spec in scalers:
+        values = tuning_of(find_scaler(spec), experiment)
+        text = ", ".join(f"{name} {value:g}" for name, value in values.items()) or "its own defaults"
+        groups.setdefault(text, []).append(spec.name)
+    return "Parameters: " + "; ".join(f"{', '.join(names)}: {text}" for text, names in groups.items())
 
 
 def _rates_per_interval(experiment: Experiment, options: Options, interval_s: float) -> tuple[float, ...]:
@@ -230,7 +311,7 @@ def _rates_per_interval(experiment: Experiment, options: Options, interval_s: fl
 
 
 def at_speed(values: Mapping[str, Any], speed: float) -> dict[str, Any]:
-    """Rates × speed, durations ÷ speed (design, measurement rule 7), told apart by the unit in the name."""
+    """Rates × speed, durations ÷ speed; the unit in the name decides."""
 
     def scaled(name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -285,9 +366,7 @@ def _with_settings(what: str, struct: AnyStruct, settings: Mapping[str, str]) ->
 
 
 def _faults(experiment: Experiment, options: Options, duration_s: float) -> tuple[Fault, ...]:
-    """In the order in which they are due, at the run's speed. What cannot be done is refused here, before anything is
-    made, and not when it is due.
-    """
+    """In order of time, at the run's speed. Raises PenstockError for a fault that the run cannot inject."""
     for fault in options.faults:
         if not 0 <= fault.at_s < duration_s:
             raise PenstockError(f"--fault {fault}: the run has {duration_s:g} s; choose a second within it")
@@ -296,9 +375,9 @@ def _faults(experiment: Experiment, options: Options, duration_s: float) -> tupl
 
         check_faults(experiment.system, options.faults)
     if options.world == "kubernetes":
-        from infra.kubernetes.run import check
+        from infra.runs.kinds import check_pod_faults
 
-        check(experiment.system, options.faults)
+        check_pod_faults(experiment.system, options.faults)
     return tuple(
         Fault(fault.kind, fault.at_s / options.speed, fault.seconds / options.speed)
         for fault in sorted(options.faults, key=lambda fault: fault.at_s)
@@ -306,7 +385,7 @@ def _faults(experiment: Experiment, options: Options, duration_s: float) -> tupl
 
 
 def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
-    """``kill-worker@60``, ``stop-broker@30+5``: what, at which second of the run, for how long."""
+    """Parse ``kind@second[+duration]``, such as ``kill-worker@60`` or ``stop-broker@30+5``."""
     faults = []
     for text in texts:
         kind, _, when = text.partition("@")
@@ -324,8 +403,8 @@ def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
 
 
 def _fleet(kind: type[FleetObservation]) -> str:
-    names = {"FleetObservation": "any fleet", "StreamObservation": "Kafka consumer groups"}
-    return names.get(kind.__name__, kind.__name__.removesuffix("Observation").lower() + " fleets")
+    name = str(kind.__struct_config__.tag)
+    return fleet_kinds()[name].title if name in fleet_kinds() else "any fleet"
 
 
 def _either(given: float | None, default: float) -> float:

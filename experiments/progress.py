@@ -1,26 +1,29 @@
-"""What the person who waits sees: one line that moves, and notes that stay.
+"""Progress of a command: one line that is updated, and notes that stay.
 
-The figures of a run in progress come from the last line of its journal, whatever the world.
+The figures of a run come from the last line of its journal.
 """
 
 import threading
 import time
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Self
 
-import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
+from controller.journal import TickRecord
 from penstock.clock import NANOS_PER_SECOND
+from penstock.contracts import StreamObservation
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
+from report.watch import JournalTail
 
-TAIL_BYTES = 65_536
+LINE_EVERY_S = 10.0
+"""Without a terminal."""
 
 
 class RunProgress:
-    """A progress bar over the runs of a command; safe to use where the output is no terminal (notes only)."""
+    """A progress bar over the runs of a command; without a terminal, notes only."""
 
     def __init__(self, console: Console, runs: int) -> None:
         self._console = console
@@ -41,14 +44,12 @@ class RunProgress:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._watching.set()
         self._bars.stop()
 
     def begin(self, title: str) -> None:
-        """The next run."""
+        """Begin the next run."""
         self._end_task()
         self._number += 1
         prefix = f"run {self._number} of {self._runs}: " if self._runs > 1 else ""
@@ -57,30 +58,46 @@ class RunProgress:
             self._console.print(prefix + title)
 
     def phase(self, text: str) -> None:
-        """What is being done now."""
-        self._watching.set()
+        """Show the current step."""
         if self._task is not None:
             self._bars.update(self._task, state=text)
         if self._task is None or not self._console.is_terminal:
             self.note(text)
+        began_s = time.monotonic()
+        self._repeat(lambda: f"{text}: {time.monotonic() - began_s:.0f} s")
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         self._bars.console.print(f"  {text}", highlight=False, soft_wrap=True)
 
     def running(self, directory: RunDirectory, spec: RunSpec) -> None:
         """Follow a run's journal until the next phase."""
         self.phase(f"running for {spec.duration_s:g} s")
-        self._watching = threading.Event()
-        if self._console.is_terminal:
-            threading.Thread(target=self._follow, args=(directory, spec, self._watching), daemon=True).start()
+        task, journal = self._task, JournalTail(directory.decisions_file)
 
-    def _follow(self, directory: RunDirectory, spec: RunSpec, stop: threading.Event) -> None:
-        task = self._task
-        while task is not None and not stop.wait(0.5):
-            elapsed_s = time.time() - spec.start_ns / NANOS_PER_SECOND
-            state = f"{max(0.0, elapsed_s):4.0f}/{spec.duration_s:.0f} s  {_last_tick(directory, spec)}"
-            self._bars.update(task, completed=min(1.0, max(0.0, elapsed_s / spec.duration_s)), state=state)
+        def state() -> str:
+            journal.read()
+            elapsed_s = max(0.0, time.time() - spec.start_ns / NANOS_PER_SECOND)
+            newest = _newest_tick(journal.ticks[-1]) if journal.ticks else ""
+            text = f"{elapsed_s:4.0f}/{spec.duration_s:.0f} s  {newest}"
+            if task is not None:
+                self._bars.update(task, completed=min(1.0, elapsed_s / spec.duration_s), state=text)
+            return text
+
+        self._repeat(state)
+
+    def _repeat(self, state: Callable[[], str]) -> None:
+        """Tell the state again and again until the next step: in the bar, or without a terminal in a line."""
+        self._watching.set()
+        self._watching = stop = threading.Event()
+
+        def tell() -> None:
+            while not stop.wait(0.5 if self._console.is_terminal else LINE_EVERY_S):
+                text = state()
+                if not self._console.is_terminal:
+                    self.note(text)
+
+        threading.Thread(target=tell, daemon=True).start()
 
     def _end_task(self) -> None:
         self._watching.set()
@@ -89,30 +106,16 @@ class RunProgress:
             self._task = None
 
 
-def _last_tick(directory: RunDirectory, spec: RunSpec) -> str:
-    """Arrivals, lag and replicas of the newest journal line, in words."""
-    tick = _last_line(directory)
-    observation = tick.get("observation") or {}
-    replicas = observation.get("replicas") or {}
-    current = sum(replicas.get(phase, 0) for phase in ("requested", "started", "joined"))
-    rates = [partition.get("arrival_rate_per_s") for partition in observation.get("partitions") or ()]
-    known = [rate for rate in rates if rate is not None]
-    action = ((tick.get("decisions") or {}).get(spec.scaler.name) or {}).get("action", "")
+def _newest_tick(tick: TickRecord) -> str:
+    """Arrivals, lag, replicas and action as text."""
+    seen = tick.observation
+    partitions = seen.partitions if isinstance(seen, StreamObservation) else ()
+    rates = [each.arrival_rate_per_s for each in partitions if each.arrival_rate_per_s is not None]
+    action = tick.decisions[tick.acting].action if tick.acting in tick.decisions else ""
     parts = [
-        f"{sum(known):.0f} events/s" if known else "",
-        f"lag {observation['backlog']}" if observation.get("backlog") is not None else "",
-        f"{current} replicas" if current else "",
+        f"{sum(rates):.0f} events/s" if rates else "",
+        f"lag {seen.backlog}" if seen.backlog is not None else "",
+        f"{seen.replicas.current} replicas" if seen.replicas.current else "",
         action if action in ("up", "down", "reassign") else "",
     ]
     return ", ".join(part for part in parts if part)
-
-
-def _last_line(directory: RunDirectory) -> dict[str, Any]:
-    try:
-        with directory.decisions_file.open("rb") as journal:
-            journal.seek(0, 2)
-            journal.seek(max(0, journal.tell() - TAIL_BYTES))
-            lines = journal.read().split(b"\n")
-        return msgspec.json.decode(lines[-2], type=dict[str, Any]) if len(lines) > 1 else {}
-    except (OSError, msgspec.DecodeError):
-        return {}

@@ -9,13 +9,7 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
     """1: the same order, −1: the opposite one. A pair that is equal in one ranking counts for neither. None where one
     of the rankings puts nothing before anything. Raises ValueError if they are not of the same length.
     """
-    agreement = 0
-    ordered_by_first = ordered_by_second = 0
-    for (a, b), (c, d) in combinations(zip(first, second, strict=True), 2):
-        by_first, by_second = (a > c) - (a < c), (b > d) - (b < d)
-        agreement += by_first * by_second
-        ordered_by_first += by_first != 0
-        ordered_by_second += by_second != 0
-    if not (ordered_by_first and ordered_by_second):
-        return None
-    return agreement / sqrt(ordered_by_first * ordered_by_second)
+    by_first, by_second = ([(a > b) - (a < b) for a, b in combinations(each, 2)] for each in (first, second))
+    agreement = sum(a * b for a, b in zip(by_first, by_second, strict=True))
+    ordered = sum(map(abs, by_first)) * sum(map(abs, by_second))
+    return agreement / sqrt(ordered) if ordered else None

@@ -1,8 +1,8 @@
-"""What the functions of a pipeline really take: μ of one replica, RPS' target, the pipeline's totalEstimate (AMESoS).
+"""Calibration of a pipeline: service rate μ of one replica (the target of RPS) and totalEstimate (AMESoS).
 
-Tsenos, Peri, Kalogeraki, DEBS 2022: the target load of RPS is what a load generator finds one replica to carry (section
-6.2); totalEstimate is the time that a request needs that waits nowhere (section 3.2). Functions are deployed at the
-gateway beside those that are there, one replica each: as they are in runs, and without their floor for the real work.
+Tsenos, Peri, Kalogeraki, DEBS 2022: a load generator measures the target load of RPS on one replica (section 6.2);
+totalEstimate is the time of a request that never waits (section 3.2). Each function is deployed with one replica, as in
+runs, and once more without its service floor.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.graph import Graph
 from penstock.measures import percentiles_s
-from penstock.openfaas import DeleteRequest, DeployedFunction, FunctionDeployment, deployment
+from penstock.openfaas import DeleteRequest, DeployedFunction, deployment
 from penstock.systems import FunctionSpec, FunctionSystem
 
 Progress = Callable[[str], None]
 
 PREFIX: Final = "calibrate-"
 BARE: Final = "-work"
-"""Ends the name of a function without its floor."""
+"""Suffix of a function without its service floor."""
 CALLERS: Final = 2
-"""Side by side: while one request is in the replica, the next one waits at the gateway."""
+"""Concurrent callers: while one request is in the replica, the next one waits at the gateway."""
 WARM_UP: Final = 3
-"""Calls of each function, and requests of the pipeline, that come first and do not count."""
+"""Calls of each function, and requests of the pipeline, that are not counted."""
 LEAST_REQUESTS: Final = 5
 WORK_CALLS: Final = 50
 READY_S: Final = 120.0
@@ -43,7 +43,7 @@ POLL_S: Final = 0.05
 
 
 class Times(msgspec.Struct, frozen=True):
-    """Durations in seconds: how many, their mean, and nearest-rank percentiles."""
+    """Mean and nearest-rank percentiles of durations."""
 
     count: int
     mean_s: float
@@ -52,15 +52,14 @@ class Times(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, values_s: Sequence[float]) -> "Times":
-        """Of one value at least."""
+        """Times of at least one value."""
         p50, p99 = percentiles_s(np.asarray(values_s), (50.0, 99.0))
         return cls(len(values_s), float(np.mean(values_s)), float(p50), float(p99))
 
 
 class FunctionCalibration(msgspec.Struct, frozen=True, kw_only=True):
-    """One function on one replica. ``work``: the handler without the floor. ``service``: what a request takes in the
-    replica, floor included. ``service_rate_per_s``: answers per second of a replica that always has a next request, so
-    with what lies between two requests as well.
+    """One function on one replica. ``work``: handler without the floor. ``service``: time in the replica, floor
+    included. ``service_rate_per_s``: answers per second of a saturated replica, overhead between requests included.
     """
 
     name: str
@@ -71,9 +70,8 @@ class FunctionCalibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PipelineCalibration(msgspec.Struct, frozen=True, kw_only=True):
-    """``total_estimate_s``: mean service times along the longest way. ``whole``: requests one at a time through all
-    functions, from the first call to the last answer, so with the calls' own time. ``call_s``: what each call of the
-    longest way has added on average to the service time that the pipeline says (``FunctionSystem.call_s``).
+    """``total_estimate_s``: sum of mean service times on the longest path. ``whole``: single requests from the first
+    call to the last answer. ``call_s``: mean overhead of a call on the longest path (``FunctionSystem.call_s``).
     """
 
     pipeline: str
@@ -94,9 +92,8 @@ def calibrate_pipeline(
     seed: int = 1,
     tell: Progress = lambda _: None,
 ) -> PipelineCalibration:
-    """Measure a pipeline behind ``gateway`` (http://user:password@host:port), ``seconds`` for each of its functions and
-    as long for the whole. ``payloads`` are what comes in, in turn. Raises PenstockError: no gateway, a function that
-    does not come up, a call that fails.
+    """Measure a pipeline behind ``gateway`` (http://user:password@host:port), ``seconds`` per function and for the
+    whole. PenstockError without a gateway, for a function that does not start, and for a failed call.
     """
     calibration = _Calibration(gateway, Pipeline.of_system(name, system), system, seed, tell)
     return asyncio.run(calibration.run(payloads, seconds))
@@ -125,6 +122,7 @@ class _Calibration:
             for i, function in enumerate(functions):
                 self._tell(f"{function.name}, one replica that is never idle, for {seconds:g} s")
                 found.append(await self._function(function, [bodies[i] for bodies in inputs], seconds))
+        calls_on_longest_path = Graph([msgspec.structs.replace(each, service_time_s=1.0) for each in functions]).total_s
         measured = [
             msgspec.structs.replace(function, service_time_s=each.service.mean_s)
             for function, each in zip(functions, found, strict=True)
@@ -135,18 +133,13 @@ class _Calibration:
             functions=tuple(found),
             total_estimate_s=Graph(measured).total_s,
             whole=whole,
-            call_s=max(0.0, (whole.mean_s - self._pipeline.graph.total_s) / self._calls()),
+            call_s=max(0.0, (whole.mean_s - self._pipeline.graph.total_s) / calls_on_longest_path),
         )
 
-    def _calls(self) -> int:
-        """On the longest way."""
-        alike = [msgspec.structs.replace(function, service_time_s=1.0) for function in self._pipeline.graph.functions]
-        return round(Graph(alike).total_s)
-
-    # --- what is measured --------------------------------------------------------------------------------------------
+    # --- measurements ------------------------------------------------------------------------------------------------
 
     async def _whole(self, payloads: Sequence[bytes], seconds: float) -> tuple[Times, list[dict[int, bytes]]]:
-        """Requests one after the other: how long each took, and what each function was given."""
+        """Response times of sequential requests, and the input of each function."""
         took_s: list[float] = []
         inputs: list[dict[int, bytes]] = []
         source = cycle(payloads)
@@ -162,7 +155,7 @@ class _Calibration:
         return Times.of(took_s), inputs
 
     async def _request(self, payload: bytes) -> dict[int, bytes]:
-        """One request through all functions, branches side by side; what each function was given."""
+        """Send one request through all functions, branches concurrently; return the input of each function."""
         results, bodies = {-1: payload}, {}
         tasks: list[asyncio.Task[None]] = []
 
@@ -177,7 +170,7 @@ class _Calibration:
         return bodies
 
     async def _function(self, function: FunctionSpec, bodies: Sequence[bytes], seconds: float) -> FunctionCalibration:
-        """One function by itself: first without pause, then without its floor, one call at a time."""
+        """Measure one function: saturated, then without its floor, one call at a time."""
         service_s, rate_per_s = await self._saturated(PREFIX + function.name, bodies, seconds)
         bare, name = msgspec.structs.replace(function, service_time_s=0.0), PREFIX + function.name + BARE
         async with self._deployed(bare, name):
@@ -192,7 +185,7 @@ class _Calibration:
         )
 
     async def _saturated(self, name: str, bodies: Iterable[bytes], seconds: float) -> tuple[list[float], float]:
-        """Service times, and answers per second between the first answer that counts and the last."""
+        """Service times, and answers per second between the first counted answer and the last."""
         source = cycle(bodies)
         service_s: list[float] = []
         answered_s: list[float] = []
@@ -218,26 +211,21 @@ class _Calibration:
 
     @asynccontextmanager
     async def _deployed(self, function: FunctionSpec, name: str) -> AsyncIterator[None]:
-        """The function under that name, whatever a calibration that was killed has left there."""
-        made = deployment(function, self._system, replicas=1, max_replicas=1, seed=self._seed, environment={})
+        """Deploy the function under that name, in place of one left by a killed calibration."""
+        made = deployment(
+            function, self._system, replicas=1, max_replicas=1, seed=self._seed, run="calibration", environment={}
+        )
         wanted = msgspec.structs.replace(made, service=name)
         await self._delete(name)
+        until_s = time.monotonic() + READY_S
         try:
-            await self._deploy(wanted)
+            while (await self._ask("POST", "/system/functions", wanted, accepted=(200, 202, 409))).status == 409:
+                if time.monotonic() > until_s:
+                    raise PenstockError(f"{name}: an older function of that name is not removed")
+                await asyncio.sleep(POLL_S)
             yield
         finally:
             await self._delete(name)
-
-    async def _deploy(self, wanted: FunctionDeployment) -> None:
-        """Once a function of that name is quite gone: until then the gateway answers 409."""
-        until_s = time.monotonic() + READY_S
-        while True:
-            reply = await self._ask("POST", "/system/functions", wanted, accepted=(200, 202, 409))
-            if reply.status != 409:
-                return
-            if time.monotonic() > until_s:
-                raise PenstockError(f"{wanted.service}: an older function of that name does not go")
-            await asyncio.sleep(POLL_S)
 
     async def _ready(self, name: str) -> None:
         until_s = time.monotonic() + READY_S
@@ -246,7 +234,7 @@ class _Calibration:
             if msgspec.json.decode(reply.body, type=DeployedFunction).available_replicas:
                 return
             if time.monotonic() > until_s:
-                raise PenstockError(f"{name}: has no replica after {READY_S:g} s; the gateway's log says why")
+                raise PenstockError(f"{name}: no replica after {READY_S:g} s; see the gateway's log")
             await asyncio.sleep(POLL_S)
 
     async def _delete(self, name: str) -> None:
@@ -271,5 +259,5 @@ class _Calibration:
 
 def _service_s(answer: Answer) -> float:
     if answer.busy_ns is None:
-        raise PenstockError("the gateway does not tell how long a call took in the replica")
+        raise PenstockError("the gateway does not report the processing time of a call")
     return answer.busy_ns / NANOS_PER_SECOND

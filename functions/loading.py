@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import logging
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -10,15 +11,17 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
-ROOM = Path(__file__).parent
-TEMPLATE = ROOM / "template" / "python3-penstock"
-HANDLERS = ROOM / "handlers"
+log = logging.getLogger("loading")
+
+PACKAGE = Path(__file__).parent
+TEMPLATE = PACKAGE / "template" / "python3-penstock"
+HANDLERS = PACKAGE / "handlers"
 
 Handle = Callable[[Any, Any], Any]
 
 
 def use_template() -> None:
-    """Make the template's modules (index, floor, parcels) importable."""
+    """Make the template's modules (index, service_floor, claim_check) importable."""
     if str(TEMPLATE) not in sys.path:
         sys.path.insert(0, str(TEMPLATE))
 
@@ -38,7 +41,7 @@ def handler_folder(image: str, roots: tuple[Path, ...] = (HANDLERS,)) -> Path:
 
 def load_handler(folder: Path) -> Handle:
     """Import ``folder/handler.py`` as ``function.handler`` and return its ``handle``; what was imported as
-    ``function`` before is forgotten. Raises PenstockError if it has none; what the import raises is passed on.
+    ``function`` before is forgotten. Raises PenstockError if it has none or its import fails.
     """
     use_template()
     for name in [name for name in sys.modules if name == "function" or name.startswith("function.")]:
@@ -47,8 +50,12 @@ def load_handler(folder: Path) -> Handle:
     package.submodule_search_locations = [str(folder)]
     sys.modules["function"] = importlib.util.module_from_spec(package)
     importlib.invalidate_caches()
-    handle = getattr(importlib.import_module("function.handler"), "handle", None)
+    try:
+        module = importlib.import_module("function.handler")
+    except Exception as error:  # it may raise anything
+        log.exception("%s cannot be imported", folder / "handler.py")
+        raise PenstockError(f"{folder / 'handler.py'}: {type(error).__name__}: {error}") from None
+    handle: Handle | None = getattr(module, "handle", None)
     if not callable(handle):
         raise PenstockError(f"{folder / 'handler.py'}: there is no handle(event, context)")
-    found: Handle = handle
-    return found
+    return handle

@@ -1,39 +1,38 @@
-"""A replica in a pod of its own: ``python -m functions.pod --gateway URL --pod NAME``.
+"""A replica in a pod: ``python -m functions.pod --gateway URL --pod NAME``.
 
-It asks the gateway which replica of which function it is and with what environment (GET /penstock/pods/<pod>), imports
-the handler, takes what is left of its cold start and serves on a port that all replicas have, one request at a time, as
-replicas that are forked do (``functions.replica``). At ``TALLY_PATH`` it tells what it has done.
+It requests its identity and environment from the gateway (GET /penstock/pods/<pod>) and serves like a forked replica
+(``functions.replica``), and its counters at ``COUNTERS_PATH``.
 """
 
 import argparse
+import contextlib
 import logging
 import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import httpx
 import msgspec
 
-from functions.loading import handler_folder, load_handler
+from functions.loading import Handle, handler_folder, load_handler
 from functions.replica import BROKEN, Replica, ReplicaSettings, StartResponse
-from functions.tally import FIELDS, Counters
-from penstock.errors import PenstockError
+from functions.shared_counters import Counters
+from penstock.process_main import UnassignedError, await_identity, configure_log, run_main
+from penstock.sockets import listen
 
 log = logging.getLogger("pod")
 
-EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - the address of a pod, which nobody knows beforehand
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - a pod's address is not known beforehand
 PORT: Final = 8080
-TALLY_PATH: Final = "/_/tally"
+COUNTERS_PATH: Final = "/_/counters"
 ASK_S: Final = 20.0
-RETRY_S: Final = 0.2
 
 
-class Introduction(msgspec.Struct, frozen=True):
-    """Who a pod is. ``requested_ns``: when the replica was asked for; its cold start runs from then."""
+class FunctionIdentity(msgspec.Struct, frozen=True):
+    """The replica that a pod is. ``requested_ns``: start of its cold start."""
 
     replica: str
     image: str
@@ -41,110 +40,64 @@ class Introduction(msgspec.Struct, frozen=True):
     requested_ns: int
 
 
-class Tally(msgspec.Struct):
-    """What a replica has done. ``broken``: its handler hangs, it takes no more requests."""
+class PodReplica(Replica):
+    """Serves its counters, too. ``reported``: the other end of its status bytes."""
 
-    invocations: int = 0
-    failed: int = 0
-    busy_ns: int = 0
-    violations: int = 0
-    busy: bool = False
-    first_ns: int = 0
-    broken: bool = False
+    def __init__(self, known: FunctionIdentity, handle: Handle, port: int) -> None:
+        self._reported, status = socket.socketpair()
+        self._reported.setblocking(False)
+        self._counters = Counters()
+        super().__init__(
+            *(known.replica, handle, os.environ),
+            listener=listen(EVERYWHERE, port, "choose another --port")[0],
+            status=status,
+            row=self._counters,
+            requested_ns=known.requested_ns,
+        )
 
-
-class Told:
-    """WSGI: the tally, and all else is the replica's. ``voice``: what the replica tells whoever has started it."""
-
-    def __init__(self, row: Counters, voice: socket.socket, application: Any) -> None:
-        self._row = row
-        self._voice = voice
-        self._application = application
-        self._broken = False
-
-    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+    def serve(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """One request."""
-        if environ["PATH_INFO"] != TALLY_PATH:
-            answered: Iterable[bytes] = self._application(environ, start_response)
-            return answered
-        self._listen()
-        values = {field: self._row[field] for field in FIELDS}
-        tally = msgspec.convert({**values, "busy": bool(values["busy"]), "broken": self._broken}, Tally)
+        if environ["PATH_INFO"] != COUNTERS_PATH:
+            return super().serve(environ, start_response)
+        with contextlib.suppress(BlockingIOError):
+            while status := self._reported.recv(64):
+                self._counters.broken |= BROKEN in status
         start_response("200 OK", [("Content-Type", "application/json")])
-        return [msgspec.json.encode(tally)]
-
-    def _listen(self) -> None:
-        try:
-            while said := self._voice.recv(64):
-                self._broken |= BROKEN in said
-        except BlockingIOError:
-            return
+        return [msgspec.json.encode(self._counters)]
 
 
-def who_am_i(gateway: str, pod: str) -> Introduction:
-    """Ask until the gateway knows. It may come up later than its replicas."""
-    said = ""
+def ask_identity(gateway: str, pod: str) -> FunctionIdentity:
+    """Identity of this pod, polled until the gateway knows it; the gateway may start after its replicas."""
     with httpx.Client(base_url=gateway, timeout=ASK_S + 5, trust_env=False) as client:
-        while True:
-            try:
-                answer = client.get(f"/penstock/pods/{pod}", params={"wait_s": ASK_S})
-                if answer.status_code == httpx.codes.OK:
-                    return msgspec.json.decode(answer.content, type=Introduction)
-                reason = f"{answer.status_code} {answer.text.strip()}"
-            except (httpx.HTTPError, msgspec.DecodeError) as error:
-                reason = str(error)
-            if reason != said:
-                log.info("the gateway does not say who I am: %s", reason)
-            said = reason
-            time.sleep(RETRY_S)
 
+        def ask() -> FunctionIdentity:
+            answer = client.get(f"/penstock/pods/{pod}", params={"wait_s": ASK_S})
+            if answer.status_code != httpx.codes.OK:
+                raise UnassignedError(f"{answer.status_code} {answer.text.strip()}")
+            return msgspec.json.decode(answer.content, type=FunctionIdentity)
 
-def serve(known: Introduction, port: int) -> None:
-    """Become that replica. Returns never."""
-    os.environ.update(known.environment)
-    ReplicaSettings(os.environ)
-    handle = load_handler(handler_folder(known.image))
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind((EVERYWHERE, port))  # it listens once it serves
-    voice, own_voice = socket.socketpair()
-    voice.setblocking(False)
-    row = dict.fromkeys(FIELDS, 0)
-    replica = Replica(
-        *(known.replica, handle, os.environ),
-        listener=listener,
-        tell=own_voice,
-        row=row,
-        requested_ns=known.requested_ns,
-        outermost=lambda application: Told(row, voice, application),
-    )
-    replica.run()
+        return await_identity(ask, httpx.HTTPError, msgspec.DecodeError)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process. Exit code 2 with one line for a handler that cannot be imported or an environment that is wrong."""
+    """Exit code 2 with one line for a handler that cannot be imported or a wrong environment."""
     parser = argparse.ArgumentParser(prog="python -m functions.pod", description="A replica of a function in a pod.")
-    parser.add_argument("--gateway", required=True, help="its URL, such as http://gateway:8080")
-    parser.add_argument("--pod", required=True, help="the name of the pod that this is")
-    parser.add_argument("--port", type=int, default=PORT, help="that it serves on, on all addresses")
+    parser.add_argument("--gateway", required=True, help="URL of the gateway, such as http://gateway:8080")
+    parser.add_argument("--pod", required=True, help="name of this pod")
+    parser.add_argument("--port", type=int, default=PORT, help="port to serve on, on all addresses")
     given = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    for name, level in (("httpx", logging.WARNING), ("waitress.queue", logging.ERROR)):
-        logging.getLogger(name).setLevel(level)
-    # the first process of a container has no default: without this it would not end before it serves
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    try:
-        known = who_am_i(given.gateway, given.pod)
-        log.info("I am %s", known.replica)
-        serve(known, given.port)
-    except PenstockError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    except Exception as error:  # whatever a handler's import raises is its author's to mend
-        log.exception("cannot begin")
-        sys.stderr.write(f"error: {type(error).__name__}: {error}\n")
-        return PenstockError.exit_code
-    return 0
+    configure_log({"httpx": logging.WARNING, "waitress.queue": logging.ERROR})
+
+    def work() -> None:
+        known = ask_identity(given.gateway, given.pod)
+        log.info("this is %s", known.replica)
+        # Until it serves; a handler's import may swallow SystemExit.
+        signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+        os.environ.update(known.environment)
+        ReplicaSettings(os.environ)
+        PodReplica(known, load_handler(handler_folder(known.image)), given.port).run()
+
+    return run_main(work)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,1 @@
-"""Dashboards as code (``grafana.boards``), the JSON made from them (``python -m grafana.generate``), and what Grafana
-reads at its start to find both them and Prometheus (``provisioning``).
-"""
+"""Dashboards as code (``grafana.boards``), their JSON (``python -m grafana.generate``), Grafana's ``provisioning``."""

@@ -1,4 +1,4 @@
-"""``python -m grafana.generate``: write the boards as JSON; ``--check`` only says whether the files are up to date."""
+"""``python -m grafana.generate``: write the boards as JSON; ``--check`` only checks that the files are up to date."""
 
 import argparse
 import json
@@ -15,18 +15,17 @@ FOLDER: Final = Path(__file__).with_name("dashboards")
 
 def generated() -> dict[str, str]:
     """File name → its text, the same on every machine."""
-    made = [board() for board in BOARDS]
     return {
         f"{str(board.uid).removeprefix('penstock-')}.json": json.dumps(
             board, cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False
         )
         + "\n"
-        for board in made
+        for board in BOARDS
     }
 
 
 def differences(folder: Path, wanted: dict[str, str]) -> list[str]:
-    """A line for every file that is missing, stale or no board's."""
+    """A line for every missing, stale or unknown file."""
     found = {file.name: file.read_text(encoding="utf-8") for file in folder.glob("*.json")}
     return [
         *(f"{name}: is missing" for name in sorted(wanted.keys() - found.keys())),
@@ -40,7 +39,7 @@ def differences(folder: Path, wanted: dict[str, str]) -> list[str]:
 
 
 def write(folder: Path, wanted: dict[str, str]) -> None:
-    """Every board, and nothing else."""
+    """Write every board and remove other JSON files."""
     folder.mkdir(exist_ok=True)
     for file in folder.glob("*.json"):
         if file.name not in wanted:

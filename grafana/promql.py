@@ -1,31 +1,82 @@
-"""PromQL of the boards: what Prometheus is asked, with the boards' variables in it."""
+"""Queries of panels: PromQL expressions with the boards' variables."""
 
-from typing import Final
+from typing import Final, NamedTuple
+
+from penstock import metrics
 
 RUN: Final = 'run="$run"'
 FLEET: Final = 'run="$run", fleet=~"$fleet"'
-"""Matchers: of what a run has once (sender, Spark), and of what each fleet has."""
+"""Matchers of a run's series (sender, Spark) and of each fleet's series."""
 
 WINDOW: Final = "$__rate_interval"
 """Grafana's: at least four scrapes, and never less than a pixel."""
+STEP: Final = "$__interval"
+"""From one point that is drawn to the next."""
 
 
-def newest(metric: str, *by: str, where: str = FLEET) -> str:
-    """A gauge. A process that was started again leaves its last value behind for a moment: the larger one counts."""
-    return f"max by ({', '.join(by)}) ({metric}{{{where}}})"
+class Query(NamedTuple):
+    """One query of a panel; ``legend`` is a template over the labels of its series. As text it is its expression."""
+
+    expr: str
+    legend: str
+
+    def __str__(self) -> str:
+        return self.expr
+
+    def named(self, legend: str) -> "Query":
+        """The same with another legend."""
+        return self._replace(legend=legend)
 
 
-def per_second(metric: str, *by: str, where: str = FLEET) -> str:
-    """How fast a counter grows, summed over the processes that count."""
-    return f"sum by ({', '.join(by)}) (rate({metric}{{{where}}}[{WINDOW}]))"
+def newest(metric: str, *by: str, where: str = FLEET, name: str = "") -> Query:
+    """A gauge. A restarted process leaves its last value for a moment: the larger value counts."""
+    return Query(f"max by ({', '.join(by)}) ({metric}{{{where}}})", _legend(by, name))
 
 
-def quantile(share: float, histogram: str, *by: str, where: str = FLEET) -> str:
-    """Of what a histogram took in within the window, interpolated within its bucket."""
-    return f"histogram_quantile({share:g}, {per_second(f'{histogram}_bucket', *by, 'le', where=where)})"
+def per_second(metric: str, *by: str, where: str = FLEET, name: str = "") -> Query:
+    """Rate of a counter, summed over processes."""
+    return Query(f"sum by ({', '.join(by)}) (rate({metric}{{{where}}}[{WINDOW}]))", _legend(by, name))
 
 
-def current_replicas() -> str:
-    """Replicas that exist or were asked for, without those that drain."""
-    phases = f'{FLEET}, phase=~"requested|started|joined"'
-    return f"sum by (fleet) ({newest('penstock_replicas', 'fleet', 'phase', where=phases)})"
+def increase(metric: str, *by: str, where: str = FLEET) -> Query:
+    """Increase of a counter since the point before, summed over processes: whole numbers, which PromQL's ``increase``
+    extrapolates. A new process counts from 0.
+    """
+    now = f"{metric}{{{where}}}"
+    return Query(f"sum by ({', '.join(by)}) (clamp_min({now} - ({now} offset {STEP} or 0 * {now}), 0))", _legend(by))
+
+
+def ratio(part: Query, whole: Query) -> Query:
+    """Share of the whole, while that is above 0. At most 1: two rates may be of different scrapes."""
+    return Query(f"clamp_max({part} / ({whole} > 0), 1)", whole.legend)
+
+
+def percentiles(
+    histogram: str, *by: str, where: str = FLEET, percents: tuple[int, ...] = (50, 99)
+) -> tuple[Query, ...]:
+    """Of a histogram within the window, interpolated within its buckets; a gap (not NaN) where it
+    counted nothing.
+    """
+    rate = per_second(f"{histogram}_bucket", *by, "le", where=where)
+    return tuple(
+        Query(f"histogram_quantile({percent / 100:g}, {rate}) >= 0", _legend(by, f"p{percent}")) for percent in percents
+    )
+
+
+def _legend(by: tuple[str, ...], name: str = "") -> str:
+    """The series' labels and ``name``; a board is of one run, whose label says nothing."""
+    return " ".join((*(f"{{{{{label}}}}}" for label in by if label != "run"), *([name] if name else ())))
+
+
+def replicas(phases: str) -> Query:
+    """Replicas in these phases, a regular expression."""
+    found = newest(metrics.REPLICAS, "fleet", "phase", where=f'{FLEET}, phase=~"{phases}"')
+    return Query(f"sum by (fleet) ({found})", "{{fleet}}")
+
+
+CURRENT_REPLICAS: Final = replicas("requested|started|joined")
+"""Replicas that exist or are requested, without those that drain."""
+ARRIVALS_AND_COMPLETIONS: Final = (
+    per_second(metrics.FLEET_ARRIVED, "fleet", name="arrive"),
+    per_second(metrics.FLEET_COMPLETED, "fleet", name="complete"),
+)

@@ -1,21 +1,20 @@
-"""``penstock up``, ``down``, ``status`` and ``env``: the services of the local world, or of a cluster; and ``load``."""
+"""``penstock up``, ``down``, ``status``, ``env`` and ``load``: services of the local world or of a cluster."""
 
 import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 if TYPE_CHECKING:
     from infra.kubernetes.services import ClusterServices
     from infra.local.services import LocalServices
 
 WHERE = (
-    "They live in the state folder (PENSTOCK_STATE, default .penstock) and listen on loopback only; "
-    "ports are PENSTOCK_KAFKA_PORT (27192), PENSTOCK_KAFKA_CONTROLLER_PORT (27193), PENSTOCK_RABBITMQ_PORT (27172), "
+    "State folder: PENSTOCK_STATE (default .penstock). Ports on loopback (0: any free one): "
+    "PENSTOCK_KAFKA_PORT (27192), PENSTOCK_KAFKA_CONTROLLER_PORT (27193), PENSTOCK_RABBITMQ_PORT (27172), "
     "PENSTOCK_RABBITMQ_MANAGEMENT_PORT (27173), _METRICS_PORT, _NODE_PORT and _EPMD_PORT (27174 to 27176), "
-    "PENSTOCK_REDIS_PORT (27179), PENSTOCK_GATEWAY_PORT (27180), PENSTOCK_PROMETHEUS_PORT (27190) and "
-    "PENSTOCK_GRAFANA_PORT (27191), where 0 means any free one."
+    "PENSTOCK_REDIS_PORT (27179), PENSTOCK_GATEWAY_PORT (27180), PENSTOCK_PROMETHEUS_PORT (27190), "
+    "PENSTOCK_GRAFANA_PORT (27191)."
 )
 
 
@@ -23,8 +22,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(
         "up",
-        help="Start Kafka, RabbitMQ, Redis, Prometheus, the functions' gateway, and Grafana where it is installed; "
-        f"what runs already stays as it is. {WHERE}",
+        help="Start Kafka, RabbitMQ, Redis, Prometheus, the gateway of the functions, and Grafana if it is installed. "
+        f"Running services are left as they are. {WHERE}",
         epilog="Example: PENSTOCK_KAFKA_PORT=0 penstock up",
     )(up)
     app.command("down", epilog="Example: penstock down")(down)
@@ -36,100 +35,92 @@ def register(app: typer.Typer) -> None:
 
 
 Target = Annotated[
-    str, typer.Option(help="local, or an overlay of infra/kubernetes: the cluster of the current kubeconfig.")
+    str, typer.Option(help="local, or an overlay of infra/kubernetes for the cluster of the current kubeconfig.")
 ]
 
 
 def up(target: Target = "local") -> None:
     """Start the services of the local world, or brokers and monitoring on a cluster."""
     if target != "local":
-        console = Console(stderr=True, highlight=False)
-        _cluster(target, console).up()
-        console.print("up. To play on it: penstock run … --world kubernetes; to delete it: penstock down --target …")
+        _cluster(target).up()
+        _tell("up. To run on it: penstock run … --world kubernetes; to delete it: penstock down --target …")
         return
     from infra.local.grafana import NOT_INSTALLED, Grafana
     from infra.local.services import ALL_SERVICES
 
-    console = Console(stderr=True, highlight=False)
-    services = _services(console)
+    services = _services()
     wanted = (*ALL_SERVICES, Grafana.name) if Grafana.installed() else ALL_SERVICES
     try:
         services.up(wanted)
     except KeyboardInterrupt:
-        console.print("interrupted: what this command had started is stopped again")
+        _tell("interrupted: the services started by this command are stopped")
         raise
-    if Grafana.name in wanted:
-        console.print(f"grafana: {services.exports()['PENSTOCK_GRAFANA']}", markup=False)
-    else:
-        console.print(NOT_INSTALLED, markup=False)
-    console.print('up. For a shell of your own: eval "$(penstock env)"; to stop: penstock down')
+    _tell(f"grafana: {services.exports()['PENSTOCK_GRAFANA']}" if Grafana.name in wanted else NOT_INSTALLED)
+    _tell('up. To set addresses in a shell: eval "$(penstock env)"; to stop: penstock down')
 
 
 def down(target: Target = "local") -> None:
-    """Stop everything of the state folder: services, replicas, runs. Data and logs stay. On a cluster, delete all."""
-    console = Console(stderr=True, highlight=False)
+    """Stop all services, replicas and runs; data and logs stay. On a cluster, delete the namespace."""
     if target != "local":
-        console.print("deleted" if _cluster(target, console).down() else "nothing was there")
+        _tell("deleted" if _cluster(target).down() else "nothing to delete")
         return
     try:
-        stopped = _services(console).down()
+        stopped = _services().down()
     except KeyboardInterrupt:
-        console.print("interrupted: run `penstock down` again to stop the rest")
+        _tell("interrupted: run `penstock down` again to stop the rest")
         raise
-    console.print(f"down: {', '.join(stopped)}" if stopped else "nothing was running")
+    _tell(f"down: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
 def status() -> None:
-    """What runs, where. The exit code is 1 if a service that was brought up does not run."""
+    """Show running services and addresses. Exit code 1: a service that was started does not run."""
+    from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
-    services = _services(console)
+    services = _services()
     found = services.status()
     table = Table("service", "state", "pid", "ports", "log", box=None, pad_edge=False)
-    for service in found:
+    for service, program in found:
         ports = ", ".join(map(str, service.ports.values()))
-        table.add_row(service.name, service.state, str(service.pid or "-"), ports, str(service.log))
-    console.print(table)
+        table.add_row(service.name, program.state, str(program.pid or "-"), ports, str(service.log))
+    Console(highlight=False).print(table)
     services.check()
-    if any(service.pid is None for service in found):
+    if any(program.pid is None for _, program in found):
         raise typer.Exit(1)
 
 
 def env() -> None:
-    """Print the addresses and secrets of what is up, as export lines for a shell."""
-    for name, value in _services(Console(stderr=True)).exports().items():
+    """Print addresses and secrets of the running services as export lines for a shell."""
+    for name, value in _services().exports().items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
 
 def load(
-    locust: Annotated[list[str] | None, typer.Argument(help="Options of Locust's own, after `--`.")] = None,
+    locust: Annotated[list[str] | None, typer.Argument(help="Options for Locust, after `--`.")] = None,
     target: Target = "local",
-    senders: Annotated[int, typer.Option(help="On a cluster: pods that send.", min=1)] = 2,
-    port: Annotated[int, typer.Option(help="Of the page, on this machine's loopback.", min=1, max=65535)] = 8089,
+    senders: Annotated[int, typer.Option(help="Sender pods, on a cluster.", min=1)] = 2,
+    port: Annotated[int, typer.Option(help="Port of the Locust page (loopback only).", min=1, max=65535)] = 8089,
 ) -> None:
-    """Locust's page: choose workload, rate, SLO and scaler; start and stop the load. What is not up is brought up."""
-    from infra.load import play_here, play_on_cluster
+    """Open Locust's page: choose workload, rate, SLO and scaler; start and stop the load. Starts services if needed."""
+    from infra.load.locust import run_here, run_on_cluster
 
-    console = Console(stderr=True, highlight=False)
     if target == "local":
-        play_here(_services(console), port, locust or ())
-        return
-
-    def tell(line: str) -> None:
-        console.print(line, markup=False)
-
-    if code := play_on_cluster(_cluster(target, console), target, port, senders, locust or (), tell):
+        run_here(_services(), port, locust or ())
+    elif code := run_on_cluster(_cluster(target), target, port, senders, locust or (), _tell):
         raise typer.Exit(code)
 
 
-def _cluster(target: str, console: Console) -> "ClusterServices":
+def _tell(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _cluster(target: str) -> "ClusterServices":
     from infra.kubernetes.services import ClusterServices
 
-    return ClusterServices(_services(console), lambda line: console.print(line, markup=False), target)
+    return ClusterServices(_services(), _tell, target)
 
 
-def _services(console: Console) -> "LocalServices":
+def _services() -> "LocalServices":
     from infra.local.services import LocalServices
 
-    return LocalServices.from_settings(tell=lambda line: console.print(line, markup=False))
+    return LocalServices.from_settings(_tell)

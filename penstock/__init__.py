@@ -1,7 +1,7 @@
-"""The kernel every room speaks: wire records, contracts, measures, settings and the run directory.
+"""The kernel: wire records, contracts, measures, settings and the run directory.
 
-It imports no room. Rooms register sub-commands and scalers as entry points (``penstock.commands``,
-``penstock.scalers``).
+It imports no other package. They register commands, scalers and fleet kinds as entry points (``penstock.commands``,
+``penstock.scalers``, ``penstock.fleets``).
 """
 
 from importlib.metadata import version

@@ -11,11 +11,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds."""
-        ...
 
     def sleep_until(self, time_s: float) -> None:
         """Return at ``time_s`` or at once if it has passed."""
-        ...
 
 
 class WallClock:

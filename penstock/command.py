@@ -1,5 +1,8 @@
-"""The ``penstock`` command. Rooms add their sub-commands as entry points in the group ``penstock.commands``."""
+"""The ``penstock`` command. Packages add sub-commands as entry points in the group ``penstock.commands``."""
 
+import errno
+import functools
+import os
 import signal
 import sys
 from importlib.metadata import entry_points
@@ -7,10 +10,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from penstock import __version__
 from penstock.errors import PenstockError
 
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
 app = typer.Typer(
@@ -23,7 +28,7 @@ app = typer.Typer(
 )
 
 calibrate = typer.Typer(no_args_is_help=True, help="Measure what one replica can do on the local services.")
-"""``penstock calibrate``: every room adds what it can measure."""
+"""``penstock calibrate``: packages add their measurements."""
 app.add_typer(calibrate, name="calibrate")
 
 
@@ -42,8 +47,9 @@ def _root(
     del version
 
 
+@functools.cache
 def build() -> typer.Typer:
-    """The command with every room's sub-commands."""
+    """The command with the sub-commands of all packages, each registered once in a process."""
     for point in sorted(entry_points(group="penstock.commands"), key=lambda point: point.name):
         point.load()(app)
     return app
@@ -54,8 +60,8 @@ def _terminated(*_: object) -> None:
 
 
 def main() -> None:
-    """Entry point: bad input ends in one clear line and exit code 2, Ctrl-C in exit code 130, SIGTERM in 143; what was
-    started is stopped either way.
+    """Bad input ends in one line and exit code 2, a full or read-only disk in 1, Ctrl-C in 130, SIGTERM in 143; what
+    was started is stopped.
     """
     signal.signal(signal.SIGTERM, _terminated)
     try:
@@ -68,6 +74,14 @@ def main() -> None:
         if error.format_message():  # empty where a command without arguments has shown its help
             _tell(_one_line(error))
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.errno not in DISK_ERRORS:
+            raise
+        remedy = (
+            "make room, or set PENSTOCK_RUNS to another folder; `penstock report` writes the report of a finished run"
+        )
+        _tell(f"{error.filename or error}: {os.strerror(error.errno or 0)}; {remedy}")
+        sys.exit(1)
     except typer.Abort:
         errors.print("aborted")
         sys.exit(1)
@@ -77,7 +91,7 @@ def main() -> None:
 
 
 def _tell(error: str) -> None:
-    errors.print(f"[bold red]error:[/] {_plain(error)}", markup=True)
+    errors.print(Text.assemble(("error:", "bold red"), f" {error}"))
 
 
 def _one_line(error: typer.TyperException) -> str:
@@ -86,8 +100,3 @@ def _one_line(error: typer.TyperException) -> str:
     context: typer.Context | None = getattr(error, "ctx", None)
     path = context.command_path if context is not None else app.info.name
     return f"{said[:1].lower()}{said[1:]}; see {path} --help"
-
-
-def _plain(text: str) -> str:
-    """Text in which rich sees no markup."""
-    return text.replace("[", r"\[")

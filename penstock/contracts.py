@@ -1,7 +1,7 @@
-"""Contracts of the control loop: what a scaler sees, what it answers, and the ports around it.
+"""Contracts of the control loop: observations, decisions, and the ports around them.
 
 One tick is observe → decide (all scalers, same observation) → act (one) → journal. A scaler is pure: no clock, no I/O,
-no globals; its state is a plain struct that can be written down and read back. Worlds differ in their ports only.
+no globals; its state is a serialisable struct. Worlds differ in their ports only.
 """
 
 from collections import Counter
@@ -13,8 +13,12 @@ import msgspec
 # --- observation -----------------------------------------------------------------------------------------------------
 
 
+BLINDED: Final = "the monitor was blinded on purpose"
+"""Reason of every unknown value during the fault ``blind-monitor``."""
+
+
 class ReplicaCounts(msgspec.Struct, frozen=True):
-    """Replicas of a fleet by phase. ``current`` is what a scaler calls G: wanted and not on the way out."""
+    """Replicas of a fleet by phase. ``current`` is the scalers' G: all but the draining ones."""
 
     requested: int = 0
     started: int = 0
@@ -24,22 +28,28 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
 
     @property
     def current(self) -> int:
-        """Replicas that exist or were asked for, without those that drain."""
+        """Replicas that exist or are requested, without those that drain."""
         return self.requested + self.started + self.joined
 
     @classmethod
     def count(cls, phases: Iterable["Phase"]) -> "ReplicaCounts":
-        """Counts from the phase of each replica; after its first event it is joined, a gone one is none."""
+        """Counts from the phase of each replica; ``first-event`` counts as joined."""
         of = Counter(phases)
         return cls(of["requested"], of["started"], of["joined"] + of["first-event"], of["draining"], of["pooled"])
 
+    @classmethod
+    def total(cls, counts: Iterable["ReplicaCounts"]) -> "ReplicaCounts":
+        """The sum of several fleets' counts."""
+        parts = [msgspec.structs.astuple(each) for each in counts]
+        return cls(*map(sum, zip(*parts, strict=True)))
+
 
 class FleetObservation(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="fleet"):
-    """What every kind of fleet can tell, so that a scaler of rates and backlogs runs on any of them.
+    """Fields of every kind of fleet: a scaler of rates and backlogs runs on all of them.
 
-    ``time_s`` counts from the start of the run. ``arrived`` and ``completed`` are cumulative counts of events: a scaler
-    takes differences over its own period. Unknown is not zero: a value that could not be read is None and
-    ``unknown[field]`` says why; scalers hold on it.
+    ``time_s`` counts from the start of the run. ``arrived`` and ``completed`` are cumulative: scalers take differences
+    over their own periods. Unknown is not zero: an unreadable value is None with its reason in ``unknown[field]``, and
+    scalers hold.
     """
 
     time_s: float
@@ -54,7 +64,7 @@ class FleetObservation(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     unknown: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def parts(self) -> tuple["FleetObservation", ...]:
-        """The fleets that one number each scales. A scaler of a single fleet is asked about every one of them."""
+        """The fleets with one target each. A scaler of a single fleet decides on every one of them."""
         return (self,)
 
 
@@ -82,8 +92,8 @@ class PartitionObservation(msgspec.Struct, frozen=True):
 
 
 class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream"):
-    """A Kafka consumer group. ``plan`` is the grouping that the scaler last asked for and decides on (spec 4.13);
-    ``assigned`` is what each replica was seen to hold.
+    """A Kafka consumer group. ``plan`` is the grouping of the last decision, on which the scaler decides next: a late
+    rebalance must not be decided twice. ``assigned``: observed partitions of each replica.
     """
 
     partitions: tuple[PartitionObservation, ...] = ()
@@ -94,11 +104,10 @@ class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue with the servers behind it. ``arrived``, ``completed`` and ``rejected`` are cumulative; ``arrived`` is
-    what was offered to it, rejected ones included. ``capacity`` is K, events in the system (reading Q1), None for no
-    bound. ``servers``: containers that work on it. ``offered`` and ``refused`` are cumulative as well: events for which
-    it was the first choice, and those of them that it had no room for; their ratio is P_K as observed, also where an
-    event that was refused is held. None in worlds that do not count them apart.
+    """One queue and its servers. ``arrived`` (rejected ones included), ``completed`` and ``rejected`` are cumulative.
+    ``capacity`` is K, events in the system (reading Q1), None for no bound. ``servers``: its containers. ``offered``
+    and ``refused``, cumulative: events for which it was the first choice, and those of them that found it full; their
+    ratio is the observed P_K. None in worlds that do not count them.
     """
 
     queue: str
@@ -116,9 +125,9 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueObservation(FleetObservation, frozen=True, kw_only=True, tag="queue"):
-    """A main queue that feeds a bank of sub-queues, each with a function of its own; the fleet's replicas are the
-    sub-queues. ``queues`` in order of creation, ``pool`` the spare ones in the order in which they will be taken,
-    ``routing`` the share of arrivals that each queue gets now. ``arrived`` and ``rejected`` count at the main queue.
+    """A main queue that feeds sub-queues, the fleet's replicas, each with its own function. ``queues`` in order of
+    creation, ``pool``: spare ones in order of use, ``routing``: present share of arrivals by queue. ``arrived`` and
+    ``rejected`` count at the main queue.
     """
 
     queues: tuple[QueueStatus, ...] = ()
@@ -128,12 +137,11 @@ class QueueObservation(FleetObservation, frozen=True, kw_only=True, tag="queue")
 
 
 class FunctionStatus(FleetObservation, frozen=True, kw_only=True, tag="function-fleet"):
-    """One function of a pipeline, one request per replica at a time. ``backlog`` are the requests that wait for it.
+    """One function of a pipeline, one request per replica at a time. ``backlog``: waiting requests.
 
-    ``busy_s`` is the cumulative processing time of its completed requests. ``laxity_s``: time to deadline minus the
-    estimate of what is left, one sample for each request that was taken up within the monitor's last epoch or waits now
-    (AMESoS 3.5). The epoch is the monitor's own, so that no other scaler's ticks take samples away. ``concurrency`` is
-    the limit of the connection pool.
+    ``busy_s``: cumulative processing time of completed requests. ``laxity_s``: time to deadline minus estimated
+    remaining time, for each request that was started within the monitor's last epoch or waits now (AMESoS 3.5); the
+    epoch does not depend on a scaler's ticks. ``concurrency``: limit of the connection pool.
     """
 
     busy_s: float | None = None
@@ -196,11 +204,11 @@ Term = float | int | str | bool | list[Any] | None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a scaler wants. ``hold`` is a decision too: leave everything as it is, and ``why`` says for what reason.
+    """The decision of a scaler. ``hold`` changes nothing, for the reason in ``why``.
 
-    ``targets`` are replicas per fleet (empty: no change). ``assignment`` is a grouping of partitions (streams),
-    ``routing`` a share per queue, ``pool`` the number of pre-provisioned replicas. ``why`` is the arithmetic per fleet:
-    the terms of the paper with their values, in the order in which they were computed.
+    ``targets``: replicas per fleet (empty: no change). ``assignment``: a grouping of partitions (streams). ``routing``:
+    share per queue. ``pool``: number of pre-provisioned replicas. ``why``: the arithmetic per fleet, the terms of the
+    paper with their values in order of computation.
     """
 
     action: Action
@@ -212,7 +220,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def hold(fleet: str, reason: str, **terms: Term) -> Decision:
-    """The decision to leave everything as it is, with its reason."""
+    """The decision to change nothing, with its reason."""
     return Decision(action="hold", why={fleet: {"reason": reason, **terms}})
 
 
@@ -237,15 +245,12 @@ class Scaler(Protocol[Obs, StateT]):
     @property
     def period_s(self) -> float:
         """Seconds between two decisions."""
-        ...
 
     def start(self, seed: int) -> StateT:
         """State before the first tick. ``seed`` feeds the random draws of those scalers that have some."""
-        ...
 
     def decide(self, observation: Obs, state: StateT) -> tuple[Decision, StateT]:
         """One decision. Same observation and state, same answer."""
-        ...
 
 
 # --- ports -----------------------------------------------------------------------------------------------------------
@@ -253,11 +258,11 @@ class Scaler(Protocol[Obs, StateT]):
 Phase = Literal["requested", "created", "scheduled", "started", "joined", "first-event", "draining", "gone", "pooled"]
 
 POD_STEPS: Final[tuple[Phase, ...]] = ("created", "scheduled")
-"""Of a pod before its container starts: it is there, it has a node. On record, and never the phase that it is in."""
+"""Steps of a pod before its container starts: created, on a node. Recorded as events, never the phase of a replica."""
 
 
 class ReplicaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One step in the life of a replica. Replica time runs from ``requested`` to ``gone``."""
+    """One step in the lifecycle of a replica. Replica time runs from ``requested`` to ``gone``."""
 
     fleet: str
     replica: str
@@ -267,7 +272,7 @@ class ReplicaEvent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """What an actuator took on: the targets it now works towards, and those it had to cut ("5 → 4: cap 4")."""
+    """Accepted targets of an actuator, and those that it had to cut ("5 → 4: cap 4")."""
 
     targets: Mapping[str, int]
     clamped: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -280,21 +285,17 @@ class Monitor(Protocol[ObsOut]):
     """Reads one fleet."""
 
     def observe(self) -> ObsOut:
-        """The state of the fleet now. A source that is away gives None fields with their reasons, not an exception."""
-        ...
+        """The present state of the fleet. A source that is away gives None fields with reasons, not an exception."""
 
 
 class Actuator(Protocol):
-    """Carries decisions out. A decision is never assumed to have happened: ``events`` tells what did."""
+    """Executes decisions. No decision is assumed to have taken effect: ``events`` reports the effects."""
 
     def apply(self, decision: Decision) -> Accepted:
         """Start working towards the decision; return at once."""
-        ...
 
     def events(self) -> Sequence[ReplicaEvent]:
         """Everything that happened to replicas since the last call, in order."""
-        ...
 
     def replicas(self) -> Mapping[str, Phase]:
         """The replicas that exist, each with its phase."""
-        ...

@@ -1,8 +1,8 @@
-"""What gateway, pipeline manager and controller tell each other, and two times that they share with the simulator.
+"""Messages between gateway, pipeline manager and controller, and two times that they share with the simulator.
 
-The manager calls functions with the headers below and writes a ``PipelineSnapshot`` to Redis, which the controller's
-monitor reads. The gateway answers ``GET /penstock/functions`` (a list of ``FunctionReport``) and ``GET
-/penstock/events?since=N`` (``ReplicaEvents``); what it has in common with OpenFaaS is in ``penstock.openfaas``.
+The manager calls functions with the headers below and writes a ``PipelineSnapshot`` to Redis for the controller's
+monitor. The gateway answers ``GET /penstock/functions`` (a list of ``FunctionReport``) and ``GET
+/penstock/events?since=N`` (``ReplicaEvents``); ``penstock.openfaas`` has OpenFaaS' own messages.
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from penstock.contracts import Phase, ReplicaEvent
+from penstock.replica_set import SERVING
 
 RETRY_S: Final = 0.1
 """After a 429 the pipeline manager leaves that connection alone for this long (ours; the paper has no value)."""
@@ -28,9 +29,6 @@ STARTED_HEADER: Final = "X-Penstock-Started-Ns"
 """Of an answer: when the replica began, ns since the epoch."""
 FINISHED_HEADER: Final = "X-Penstock-Finished-Ns"
 """Of an answer: when the replica was done, floor included, ns since the epoch."""
-
-SERVING: Final[frozenset[Phase]] = frozenset(("joined", "first-event"))
-"""Phases of a replica that takes requests."""
 
 
 class FunctionReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +80,7 @@ class FunctionCounts(msgspec.Struct, frozen=True, kw_only=True):
 class PipelineSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The pipeline manager at ``at_ns``. ``epoch`` only grows, also over a restart. ``finished`` requests have left the
     pipeline, whatever their outcome; ``missed`` of them after their deadline or without ever being completed.
-    ``positions``: next record of each source (a Kafka partition), for a successor to tell what it has not seen yet.
+    ``positions``: next record of each source (a Kafka partition), by which a successor recognises new records.
     """
 
     epoch: int

@@ -1,6 +1,6 @@
-"""The shape of a pipeline of functions: in which order they run, what is left of the way (AMESoS, spec 3.3).
+"""The graph of a pipeline of functions: order, and remaining time from each function (AMESoS, section 3.2).
 
-The simulator and the pipeline manager reckon with the same estimates, because they take them from here.
+The simulator and the pipeline manager share these estimates.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,15 @@ def topological(functions: Sequence[FunctionSpec]) -> list[FunctionSpec]:
     for function in functions:
         if names.count(function.name) > 1:
             raise PenstockError(f"function {function.name!r} is there {names.count(function.name)} times; name it once")
-        for before in function.after:
-            if before not in names:
-                raise PenstockError(f"function {function.name!r} waits for {before!r}; there are {', '.join(names)}")
+        if missing := [before for before in function.after if before not in names]:
+            raise PenstockError(f"function {function.name!r} waits for {missing[0]!r}; there are {', '.join(names)}")
+    left = {function.name: function for function in functions}
     ordered: list[FunctionSpec] = []
-    left = list(functions)
     while left:
-        there = {function.name for function in ordered}
-        ready = next((function for function in left if there.issuperset(function.after)), None)
+        ready = next((name for name, function in left.items() if left.keys().isdisjoint(function.after)), None)
         if ready is None:
-            raise PenstockError(f"functions {', '.join(f.name for f in left)} wait for each other; break the cycle")
-        ordered.append(ready)
-        left.remove(ready)
+            raise PenstockError(f"functions {', '.join(left)} wait for each other; break the cycle")
+        ordered.append(left.pop(ready))
     return ordered
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import Final, Literal
 
 import msgspec
 import numpy as np
@@ -78,7 +79,46 @@ def percentiles_s(latency_s: Floats, percentiles: Sequence[float] = PERCENTILES)
     return ordered[nearest_ranks(len(ordered), percentiles) - 1]
 
 
+class Distribution(msgspec.Struct, frozen=True, kw_only=True):
+    """Durations in seconds: mean, nearest-rank ``PERCENTILES`` and maximum. All None without values."""
+
+    mean_s: float | None = None
+    p50_s: float | None = None
+    p90_s: float | None = None
+    p95_s: float | None = None
+    p99_s: float | None = None
+    p99_9_s: float | None = None
+    max_s: float | None = None
+
+
+PERCENTILE_FIELDS = Distribution.__struct_fields__[1:-1]
+"""The field of each of ``PERCENTILES``."""
+RANKED = (*PERCENTILES, 100.0)
+"""Percentiles of which a distribution consists: the last one is the maximum."""
+
+
+def ranked_distribution(mean_s: float, ranked_s: Floats) -> Distribution:
+    """A distribution from its mean and its values at the ranks of ``RANKED``."""
+    return Distribution(mean_s=mean_s, **dict(zip((*PERCENTILE_FIELDS, "max_s"), ranked_s.tolist(), strict=True)))
+
+
+def distribution(values_s: Floats) -> Distribution:
+    """Mean and percentiles of raw durations."""
+    if len(values_s) == 0:
+        return Distribution()
+    return ranked_distribution(float(values_s.mean()), percentiles_s(values_s, RANKED))
+
+
 # --- latency ---------------------------------------------------------------------------------------------------------
+
+Part = Literal["latency", "send_delay", "queueing", "service"]
+PARTS: Final[Mapping[Part, tuple[str, str]]] = {
+    "latency": ("intended_ns", "finished_ns"),
+    "send_delay": ("intended_ns", "sent_ns"),
+    "queueing": ("sent_ns", "started_ns"),
+    "service": ("started_ns", "finished_ns"),
+}
+"""The latency and the parts that add up to it: from, to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,25 +135,20 @@ class Completions:
     finished_ns: Ints
     redelivered: int
 
+    def part_ns(self, part: Part) -> Ints:
+        """The latency of each event or a part of it, nanoseconds, shape (events,)."""
+        begin, end = PARTS[part]
+        taken_ns: Ints = getattr(self, end) - getattr(self, begin)
+        return taken_ns
+
+    def part_s(self, part: Part) -> Floats:
+        """The same in seconds."""
+        return self.part_ns(part) / 1e9
+
     @property
     def latency_s(self) -> Floats:
         """Intended send time → finished, seconds, shape (events,)."""
-        return (self.finished_ns - self.intended_ns) / 1e9
-
-    @property
-    def send_delay_s(self) -> Floats:
-        """Intended → sent."""
-        return (self.sent_ns - self.intended_ns) / 1e9
-
-    @property
-    def queueing_s(self) -> Floats:
-        """Sent → service started."""
-        return (self.started_ns - self.sent_ns) / 1e9
-
-    @property
-    def service_s(self) -> Floats:
-        """Service started → finished."""
-        return (self.finished_ns - self.started_ns) / 1e9
+        return self.part_s("latency")
 
 
 def completions(event_id: Ints, intended_ns: Ints, sent_ns: Ints, started_ns: Ints, finished_ns: Ints) -> Completions:
@@ -137,6 +172,38 @@ def slo_share(latency_s: Floats, slo_s: float, due: int | None = None) -> float:
     """Share of events with latency ≤ ``slo_s`` among ``due`` (default: those that completed). NaN for none."""
     total = len(latency_s) if due is None else due
     return float(np.count_nonzero(latency_s <= slo_s)) / total if total else math.nan
+
+
+NEVER: Final = np.iinfo(np.int64).max
+"""When an event ended that has no result."""
+
+
+def missed_seconds(done: Completions, unfinished_ns: Ints, *, slo_s: float, start_ns: int, duration_s: float) -> Bools:
+    """Which seconds of a run missed the SLO, shape (⌈duration⌉,). ``unfinished_ns``: (intended, ended) of the events
+    that did not complete, shape (2, events).
+
+    Second k is from k to k + 1 s after the start. It missed the SLO if p99 of the events that completed in it is above
+    the SLO, or if none completed in it although an event was there, intended by its end and not ended before it, that
+    did not complete within the SLO later either.
+    """
+    seconds = math.ceil(duration_s)
+
+    def second(at_ns: Ints) -> Ints:
+        found: Ints = np.clip((at_ns - start_ns) // 10**9, -1, seconds)
+        return found
+
+    late = done.latency_s > slo_s
+    ended = second(done.finished_ns)
+    of_run = (ended >= 0) & (ended < seconds)
+    completed = np.bincount(ended[of_run], minlength=seconds)
+    too_late = np.bincount(ended[of_run & late], minlength=seconds)
+    begin = second(np.concatenate([done.intended_ns[late], unfinished_ns[0]]))
+    end = second(np.concatenate([done.finished_ns[late], unfinished_ns[1]]))
+    change = np.bincount(np.maximum(begin, 0), minlength=seconds + 2) - np.bincount(end + 1, minlength=seconds + 2)
+    waiting = np.cumsum(change)[:seconds]
+    # By nearest rank p99 is above the SLO if more than 1 % of the events are late.
+    missed: Bools = np.where(completed == 0, waiting > 0, too_late > completed // 100)
+    return missed
 
 
 # --- cost ------------------------------------------------------------------------------------------------------------
@@ -202,7 +269,7 @@ def scale_counts(actions: Iterable[tuple[Action, int, int]]) -> ScaleCounts:
 
 
 class Conservation(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts by distinct id (design, measurement rule 3).
+    """Counts by distinct id (measurement rule 3).
 
     scheduled = acknowledged + never_sent;
     acknowledged = completed + failed + rejected + dead_lettered + in_flight + lost.
@@ -229,6 +296,9 @@ class Conservation(msgspec.Struct, frozen=True, kw_only=True):
     def exact(self) -> bool:
         """Nothing lost and all three counts agree."""
         return self.agree and self.lost == 0
+
+
+NO_IDS: Final = np.array([], dtype=np.int64)
 
 
 def conservation(
@@ -260,10 +330,10 @@ def conservation(
     outside = _outside(booked, scheduled)
     counts: dict[str, int] = {}
     for outcome in ("completed", "failed", "rejected", "dead-lettered"):
-        ids = among(results.get(outcome, np.empty(0, dtype=np.int64))) & ~seen
+        ids = among(results.get(outcome, NO_IDS)) & ~seen
         counts[outcome] = int(ids.sum())
         seen |= ids
-    completed = among(results.get("completed", np.empty(0, dtype=np.int64)))
+    completed = among(results.get("completed", NO_IDS))
     unanswered = acked & ~seen
     disagreements = [
         f"{text}: {len(found)} (first ids {', '.join(map(str, found[:5]))})"

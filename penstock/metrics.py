@@ -3,7 +3,7 @@
 Prometheus' conventions: base units, ``_total`` on counters, the unit in the name.
 """
 
-from typing import Final, Literal
+from typing import Final
 
 # producers
 EVENTS_SENT: Final = "penstock_events_sent_total"
@@ -46,10 +46,11 @@ SLO: Final = "penstock_slo_seconds"
 # controller, of the newest tick: decisions
 SCALER_ACTING: Final = "penstock_scaler_acting"
 SCALER_TERM: Final = "penstock_scaler_term"
+SCALER_DECISION: Final = "penstock_scaler_decision_info"
 SCALER_CLAMPED: Final = "penstock_scaler_clamped"
 SCALER_LAST_ACTION: Final = "penstock_scaler_last_action_timestamp_seconds"
 
-# controller, of the newest tick: a bank of queues
+# controller, of the newest tick: a queue fleet
 QUEUE_DEPTH: Final = "penstock_queue_depth_events"
 QUEUE_IN_FLIGHT: Final = "penstock_queue_in_flight_events"
 QUEUE_SERVERS: Final = "penstock_queue_servers"
@@ -70,60 +71,7 @@ JOB_ARRIVAL_SCV: Final = "penstock_job_arrival_scv_ratio"
 NETWORK_RESPONSE: Final = "penstock_network_response_seconds"
 
 # pipelines
-STAGE_EVENTS: Final = "penstock_stage_events_per_second"
+STAGE_RESULTS: Final = "penstock_stage_results_total"
+STAGE_SLO_MET: Final = "penstock_stage_slo_met_total"
 STAGE_LATENCY: Final = "penstock_stage_latency_seconds"
-STAGE_SLO_SHARE: Final = "penstock_stage_slo_share"
 STAGE_PUBLISH_DELAY: Final = "penstock_stage_publish_delay_seconds"
-
-MetricName = Literal[
-    "penstock_events_sent_total",
-    "penstock_events_acknowledged_total",
-    "penstock_events_send_failed_total",
-    "penstock_send_delay_seconds",
-    "penstock_events_processed_total",
-    "penstock_service_seconds",
-    "penstock_assigned_partitions",
-    "penstock_rebalances_total",
-    "penstock_assignor_range_fallbacks_total",
-    "penstock_controller_ticks_total",
-    "penstock_controller_tick_seconds",
-    "penstock_controller_tick_phase_seconds",
-    "penstock_controller_holding",
-    "penstock_controller_observation_failures_total",
-    "penstock_partition_lag_events",
-    "penstock_partition_arrival_rate_per_second",
-    "penstock_replicas",
-    "penstock_scaler_desired_replicas",
-    "penstock_scaler_actions_total",
-    "penstock_plan_epoch",
-    "penstock_fleet_arrived_events_total",
-    "penstock_fleet_completed_events_total",
-    "penstock_fleet_backlog_events",
-    "penstock_fleet_in_flight_events",
-    "penstock_fleet_service_rate_per_second",
-    "penstock_observation_unknown_fields",
-    "penstock_replicas_max",
-    "penstock_slo_seconds",
-    "penstock_scaler_acting",
-    "penstock_scaler_term",
-    "penstock_scaler_clamped",
-    "penstock_scaler_last_action_timestamp_seconds",
-    "penstock_queue_depth_events",
-    "penstock_queue_in_flight_events",
-    "penstock_queue_servers",
-    "penstock_queue_arrived_events_total",
-    "penstock_queue_rejected_events_total",
-    "penstock_queue_routing_share",
-    "penstock_function_busy_seconds_total",
-    "penstock_function_laxity_seconds",
-    "penstock_pipeline_finished_events_total",
-    "penstock_pipeline_missed_deadlines_total",
-    "penstock_topic_service_scv_ratio",
-    "penstock_job_arrival_rate_per_second",
-    "penstock_job_arrival_scv_ratio",
-    "penstock_network_response_seconds",
-    "penstock_stage_events_per_second",
-    "penstock_stage_latency_seconds",
-    "penstock_stage_slo_share",
-    "penstock_stage_publish_delay_seconds",
-]

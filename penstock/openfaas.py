@@ -17,6 +17,9 @@ MAX_REPLICAS = "com.openfaas.scale.max"
 QUEUE_LIMIT = "com.penstock.queue-limit"
 """Annotation: requests that may wait at the gateway while all replicas are busy; 0 answers 429 at once."""
 
+RUN = "penstock.run"
+"""Annotation: the run, or the program, that has deployed the function. One without it is not Penstock's."""
+
 WAITING_AT_MOST = 1000
 """``QUEUE_LIMIT`` where the gateway queues."""
 
@@ -34,9 +37,7 @@ class FunctionDeployment(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class DeployedFunction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Answer of GET /system/function/{name}, and one entry of GET /system/functions. ``replicas`` are those wanted,
-    ``available_replicas`` those that take requests.
-    """
+    """A deployed function. ``replicas`` are those wanted, ``available_replicas`` those that take requests."""
 
     name: str
     image: str = ""
@@ -71,10 +72,11 @@ def deployment(
     replicas: int,
     max_replicas: int,
     seed: int,
+    run: str,
     environment: Mapping[str, str],
 ) -> FunctionDeployment:
-    """How a function of a pipeline is deployed. Its image is called like the function. ``environment``: what else its
-    replicas are given, such as ``redis_url``.
+    """How a function of a pipeline is deployed for a run. ``environment``: more variables of its replicas
+    (``redis_url``).
     """
     waiting = WAITING_AT_MOST if system.when_busy == "queue" else 0
     return FunctionDeployment(
@@ -89,5 +91,5 @@ def deployment(
             **environment,
         },
         labels={MIN_REPLICAS: str(replicas), MAX_REPLICAS: str(max_replicas)},
-        annotations={QUEUE_LIMIT: str(waiting)},
+        annotations={QUEUE_LIMIT: str(waiting), RUN: run},
     )

@@ -6,6 +6,7 @@ partitions move as can be. Both the controller (which publishes plans) and the a
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Literal
 
 import msgspec
@@ -66,30 +67,19 @@ def match_members(groups: Groups, held: Mapping[str, Iterable[int]]) -> dict[str
     return {member: tuple(sorted(partitions)) for member, partitions in answer.items()}
 
 
-def range_assignment(partitions: Iterable[int], members: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """Kafka's range assignor on one topic: consecutive partitions, the first members one more."""
-    ordered = sorted(members)
-    remaining = sorted(partitions)
-    if not ordered:
-        return {}
-    size, extra = divmod(len(remaining), len(ordered))
-    answer: dict[str, tuple[int, ...]] = {}
-    start = 0
-    for index, member in enumerate(ordered):
-        end = start + size + (1 if index < extra else 0)
-        answer[member] = tuple(remaining[start:end])
-        start = end
-    return answer
-
-
 def range_groups(partitions: Iterable[int], replicas: int) -> Groups:
-    """The grouping that the range assignor makes for ``replicas`` consumers (policies that are not load aware)."""
-    names = [f"{index:06d}" for index in range(max(1, replicas))]
-    assignment = range_assignment(partitions, names)
-    return tuple(assignment[name] for name in names)
+    """The grouping of Kafka's range assignor on one topic: consecutive partitions, the first consumers one more."""
+    ordered, count = sorted(partitions), max(1, replicas)
+    size, extra = divmod(len(ordered), count)
+    bounds = [size * index + min(index, extra) for index in range(count + 1)]
+    return tuple(tuple(ordered[start:end]) for start, end in pairwise(bounds))
 
 
-# --- what the plan service and the members of the group say to each other -------------------------------------------
+def range_assignment(partitions: Iterable[int], members: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """Kafka's range assignor: a group for each member, in order of their names."""
+    names = sorted(members)
+    return dict(zip(names, range_groups(partitions, len(names)), strict=False))
+
 
 MemberPhase = Literal["started", "joining", "joined", "first-event", "leaving", "left"]
 
@@ -97,9 +87,9 @@ MemberPhase = Literal["started", "joining", "joined", "first-event", "leaving", 
 class PlanNotice(msgspec.Struct, frozen=True, omit_defaults=True):
     """Answer of ``GET /groups/{group}/plan[?after=serial&wait_s=seconds]``.
 
-    ``serial`` grows whenever the members should rejoin: a new plan is in force, or somebody joins or leaves and the
-    others need not wait for their heartbeat to learn of it. With ``after`` the answer waits until ``serial`` is
-    another one. ``at_ns`` is when it grew: a member that has asked to join after that need not do so again.
+    ``serial`` grows when the members should rejoin: for a new plan, and when a member joins or leaves, before the other
+    members' next heartbeat. With ``after`` the answer waits for another ``serial``. ``at_ns`` is when it grew: a member
+    that asked to join after that need not ask again.
     """
 
     serial: int
@@ -108,7 +98,7 @@ class PlanNotice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Body of ``POST /groups/{group}/members/{replica}``: where a member is in its life and what it holds."""
+    """Body of ``POST /groups/{group}/members/{replica}``: phase and partitions of a member."""
 
     phase: MemberPhase
     at_ns: int

@@ -76,9 +76,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
 def rejected(
     event: Event | None, *, run: str, pipeline: str, queue: str, at_ns: int, worker: str = "", reason: str = ""
 ) -> Result:
-    """The Result of an event that found its queue full: received, started and finished at that time. ``event`` None: it
-    could not be read.
-    """
+    """The Result of an event that found its queue full at ``at_ns``. ``event`` None: it could not be read."""
     return Result(
         id=event.id if event else None,
         run=run,
@@ -97,12 +95,8 @@ def rejected(
     )
 
 
-event_encoder = msgspec.json.Encoder()
+encode = msgspec.json.Encoder().encode
+"""JSON text of a wire record."""
 event_decoder = msgspec.json.Decoder(Event)
 payment_decoder = msgspec.json.Decoder(Payment)
 result_decoder = msgspec.json.Decoder(Result)
-
-
-def encode(record: msgspec.Struct) -> bytes:
-    """JSON text of a wire record."""
-    return event_encoder.encode(record)

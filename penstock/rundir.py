@@ -1,13 +1,13 @@
 """The run directory: one run's record, complete enough to analyse it again from here alone.
 
-Layout (design, section 4)::
+Layout::
 
     run.json           what was asked for (RunSpec)
-    manifest.json      what it ran on and the verdict; written last
+    manifest.json      what it ran on, the verdict, checksums of what it rests on; written last
     schedule.parquet   intended times
     delivery.parquet   the sender's delivery reports, one row an event
     decisions.jsonl    one tick a line: observation, every scaler's decision, what was accepted
-    replicas.jsonl     life of each replica
+    replicas.jsonl     events of each replica
     faults.jsonl       what was injected, when
     ledger.parquet     event ids that were booked
     results/*.parquet  raw results
@@ -15,25 +15,29 @@ Layout (design, section 4)::
     latency.parquet    log-bucket histogram behind the CDF
     summary.json       the measures
     report.html
+    verdict.json       verdict and share within the SLO, for scripts
     logs/              what the processes said
 
-and while the run goes on: ``controller-state.json`` (from which a restarted controller goes on), ``controller-ready``
-(there once the initial replicas have joined), ``blind`` (while it exists the monitor sees nothing; a fault).
+and during the run: ``controller-state.json`` (for a restarted controller), ``controller-ready`` (the initial replicas
+have joined), ``blind`` (a fault: while it exists the monitor observes nothing).
 """
 
+import hashlib
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any, Literal, TypeVar
 
 import msgspec
 
-from penstock.errors import PenstockError
+from penstock.errors import ChangedRunError, PenstockError
 from penstock.runspec import RunSpec
 
 Verdict = Literal["VALID", "DEGRADED", "INVALID"]
@@ -41,11 +45,38 @@ Verdict = Literal["VALID", "DEGRADED", "INVALID"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+LEAST_FREE_BYTES = 32_000_000
+"""A report alone has five million bytes."""
+
+
+def check_runs_folder(folder: Path) -> None:
+    """Make the folder of all runs. PenstockError if it is full, read-only or no folder."""
+    remedy = "set PENSTOCK_RUNS to another folder"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise PenstockError(f"runs folder {folder}: {error.strerror}; {remedy}") from None
+    if free < LEAST_FREE_BYTES:
+        least = f"a run needs at least {LEAST_FREE_BYTES / 1e6:.0f} MB"
+        raise PenstockError(f"runs folder {folder}: {free / 1e6:.0f} MB are free, {least}; make room, or {remedy}")
+
+
+class FileSum(msgspec.Struct, frozen=True):
+    """Size and SHA-256 of a file."""
+
+    bytes: int
+    sha256: str
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a run ran on and whether it may be believed.
 
     ``cpu_saturation`` is the share of the run's seconds in which all cores together were more than 90 % busy; phases
-    are of the ticks achieved, in seconds.
+    are of the ticks achieved, in seconds. ``files`` are those on which the verdict rests, by their path in the
+    directory; None in the manifest of an older Penstock.
     """
 
     run: str
@@ -58,6 +89,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     cpu_saturation: float | None = None
     tick_phase_p50_s: float | None = None
     tick_phase_p99_s: float | None = None
+    files: Mapping[str, FileSum] | None = None
     shadows_note: str = (
         "Shadows advise on the system as the acting scaler drove it; they are not what would have happened under them."
     )
@@ -84,6 +116,7 @@ class RunDirectory:
         self.logs_folder = path / "logs"
         self.controller_state_file = path / "controller-state.json"
         self.controller_ready_file = path / "controller-ready"
+        self.refusal_file = path / "controller-refusal"
         self.blind_file = path / "blind"
         self.per_second_file = self.metrics_folder / "latency-per-second.parquet"
 
@@ -127,11 +160,11 @@ class RunDirectory:
             )
 
     def spec(self) -> RunSpec:
-        """What was asked for."""
+        """The specification of the run."""
         return _decode(self.spec_file, RunSpec)
 
     def manifest(self) -> Manifest:
-        """What it ran on and the verdict. Present in finished runs only."""
+        """Machine, versions and verdict of a finished run."""
         self.require(self.manifest_file)
         return _decode(self.manifest_file, Manifest)
 
@@ -140,11 +173,40 @@ class RunDirectory:
         """Whether the run came to its end: the manifest is written last."""
         return self.manifest_file.is_file()
 
+    def file_sums(self) -> dict[str, FileSum]:
+        """The files on which verdict and report rest, with their checksums."""
+        single = (self.spec_file, self.schedule_file, self.delivery_file, self.ledger_file, self.decisions_file)
+        more = (self.replicas_file, self.faults_file, self.latency_file, self.summary_file)
+        folders = (self.results_folder, self.metrics_folder)
+        found = [*single, *more, *(file for folder in folders for file in sorted(folder.glob("*.parquet")))]
+        return {str(file.relative_to(self.path)): _sum_of(file) for file in found if file.is_file()}
+
+    def verify(self, manifest: Manifest) -> None:
+        """Raise ChangedRunError unless the directory has exactly the files of its manifest (unknown of an old run)."""
+        if manifest.run != self.spec().run:
+            raise ChangedRunError(f"{self.path}: manifest.json is of another run ({manifest.run})")
+        if manifest.files is None:
+            return
+        found = self.file_sums()
+        changed = []
+        for name in sorted(manifest.files.keys() | found.keys()):
+            if name not in found:
+                changed.append(f"{name} is missing")
+            elif manifest.files.get(name) != found[name]:
+                changed.append(f"{name} {'does not match its checksum' if name in manifest.files else 'was added'}")
+        if changed:
+            raise ChangedRunError(f"{self.path}: changed after its end: {', '.join(changed)}; run it again")
+
     def write(self, file: Path, record: Any) -> None:
         """JSON, written beside and moved into place, so that a reader never sees half a file."""
         partial = file.with_name(file.name + ".partial")
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(record, order="deterministic"), indent=2) + b"\n")
         partial.replace(file)
+
+
+def _sum_of(file: Path) -> FileSum:
+    with file.open("rb") as content:
+        return FileSum(file.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest())
 
 
 def _decode(file: Path, kind: type[T]) -> T:

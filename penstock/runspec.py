@@ -1,7 +1,6 @@
-"""A run, fully described: written into its directory first, read by every process that takes part in it.
+"""The complete description of a run: written into its directory first, and read by every process of the run.
 
-Durations are already divided, and rates multiplied, by the run's ``speed`` (design, measurement rule 7); ``speed`` is
-kept for the record only.
+Durations are already divided, and rates multiplied, by the run's ``speed``; the field is a record only.
 """
 
 from collections.abc import Mapping
@@ -9,10 +8,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from penstock.systems import StreamSystem, System
+from penstock import measured
+from penstock.fleet_kinds import AnySystem
+from penstock.systems import StreamSystem
 
 Arrivals = Literal["burst", "uniform", "poisson"]
-ServiceLaw = Literal["deterministic", "exponential"]
+WorkerServiceDistribution = Literal["deterministic", "exponential"]
 WorldName = Literal["sim", "local", "kubernetes"]
 FaultKind = Literal[
     "kill-worker",
@@ -27,11 +28,14 @@ FaultKind = Literal[
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Something bad done on purpose, ``at_s`` seconds into the run; ``seconds`` where it lasts."""
+    """A failure injected on purpose."""
 
     kind: FaultKind
+    """What fails."""
     at_s: float
+    """Seconds from the start of the run."""
     seconds: float = 0.0
+    """Duration, for a fault that lasts."""
 
     def __str__(self) -> str:
         lasting = f"+{self.seconds:g}" if self.seconds else ""
@@ -39,69 +43,122 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class FaultRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of faults.jsonl: what was really done, and to whom."""
+    """A line of faults.jsonl: a fault as it was injected."""
 
     kind: FaultKind
+    """What failed."""
     at_ns: int
+    """Wall clock of the injection."""
     seconds: float
+    """Duration, for a fault that lasts."""
     detail: str
+    """Name of the process, pod or service."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica of the consumer fleet. ``service_time_s`` is a floor: real work first, then wait until it has passed
-    (0: real work only). ``commit_every`` is the number of events per ledger, result and commit round trip.
-    ``directed_rebalance``: every member is told of a new plan at once; otherwise only the leader rejoins and the others
-    learn of it with their next heartbeat, as the paper's did. ``rebalance_pause_s`` stops every consumer for that long
-    after each rebalance (the paper's t_r experiments). ``commit_interval_s``: the least time between two commits while
-    events keep coming; the committed offset, and with it the lag that is seen, is that much behind at most.
-    """
+    """A replica of the consumer fleet."""
 
     service_time_s: float = 0.005
-    service_law: ServiceLaw = "deterministic"
+    """Mean service floor in seconds: the replica does its real work, then waits until the floor has passed. 0: no
+    floor.
+    """
+    service_law: WorkerServiceDistribution = "deterministic"
+    """Distribution of the service floor."""
     commit_every: int = 1
+    """Events per round trip to ledger, results and commit."""
     commit_interval_s: float = 0.02
+    """Shortest time in seconds between two commits while events keep coming. The committed offset, and so the observed
+    lag, is late by at most this.
+    """
     heartbeat_s: float = 0.5
+    """Seconds between two heartbeats to the group's coordinator."""
     session_timeout_s: float = 3.0
+    """Seconds without a heartbeat after which a member leaves the group."""
     directed_rebalance: bool = True
+    """Every member is notified of a new assignment at once. Otherwise only the leader rejoins, and the others learn of
+    it with their next heartbeat, as in the bin-pack paper.
+    """
     rebalance_pause_s: float = 0.0
+    """Seconds for which every consumer stops after a rebalance (the bin-pack paper's t_r)."""
 
 
 class ScalerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A scaler by name, and the parameters that differ from its defaults. ``file``: ``path.py:Class`` of one's own."""
+    """A scaler and its parameters."""
 
     name: str
+    """Name in `penstock scalers`, or of the class in ``file``."""
     parameters: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """Parameters that differ from the scaler's defaults."""
     file: str = ""
+    """``path.py:Class`` of a scaler that is not installed."""
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that a run is. ``tick_phase_s``: the controller ticks at whole seconds of the run plus this."""
+    """One run."""
 
     run: str
+    """Name of the run, its directory, and the prefix of its topics, queues and keys."""
     experiment: str
+    """Name of the experiment."""
     world: WorldName
+    """sim: virtual time. local: processes. kubernetes: pods."""
     scaler: ScalerSpec
+    """The acting scaler."""
     shadows: tuple[ScalerSpec, ...] = ()
+    """Scalers that decide on the same observations without effect."""
     seed: int = 1
+    """Seed of the schedule and of all random draws."""
     speed: float = 1.0
+    """Factor by which rates were multiplied and durations divided."""
     pipeline: str = "payments"
+    """Name of the processing that events go through."""
     fleet: str = "payments"
+    """Name of the fleet, for kinds with one fleet."""
     partitions: int = 5
+    """Partitions of the topic of events."""
     slo_s: float = 0.5
+    """Latency limit in seconds."""
     duration_s: float
+    """Length of the schedule in seconds."""
     start_ns: int = 0
     """Wall clock of offset 0, a whole second; 0 until the run has started."""
     tick_phase_s: float = 0.1
+    """The controller ticks this many seconds after each whole second of the run."""
     initial_replicas: int = 1
+    """Replicas that serve before the start."""
     max_replicas: int = 5
-    join_timeout_s: float = 5.0
+    """Upper limit of the fleet."""
+    join_timeout_s: float = measured.JOIN_TIMEOUT_S
+    """Seconds for which an assignment waits for members that have not joined."""
     replica_price_per_hour: float = 0.04
+    """Price of a replica, for the cost in the report."""
     worker: WorkerSpec = WorkerSpec()
-    system: System = StreamSystem()
+    """Settings of the consumers."""
+    system: AnySystem = StreamSystem()
+    """The fleet, by kind."""
     faults: tuple[Fault, ...] = ()
+    """Faults to inject, in the order of their times."""
     workload: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """Workload, slice and arrivals of the schedule."""
     analytics: bool = True
-    """Whether Spark computes figures while the run goes on; without it, from the raw results only."""
+    """Spark computes figures during the run; otherwise they are computed from the raw results only."""
+
+    @property
+    def assumptions(self) -> str:
+        """One line on the delays that the sim world assumes; "" in a live world, which has its own."""
+        start_up_s = [
+            getattr(self.system, name)
+            for name in ("start_up_s", "cold_start_s", "first_container_s")
+            if hasattr(self.system, name)
+        ]
+        if self.world != "sim" or not start_up_s:
+            return ""
+        line = f"Assumed in virtual time: start-up of a replica {start_up_s[0]:g} s"
+        if isinstance(self.system, StreamSystem):
+            rebalance_s = self.system.rebalance_s + self.worker.rebalance_pause_s
+            protocol = "cooperative" if self.system.cooperative else "eager"
+            line += f", rebalance {rebalance_s:g} s ({protocol}), stop of a replica {self.system.stop_s:g} s"
+        return f"{line}; change with --set system.<name>."
 
     @property
     def events_topic(self) -> str:

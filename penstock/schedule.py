@@ -39,15 +39,12 @@ class Schedule:
 
     def write(self, path: Path) -> None:
         """Parquet; the same schedule always gives the same bytes."""
-        table = pa.table(
-            {"intended_offset_ns": self.intended_offset_ns, "partition": self.partition},
-        ).replace_schema_metadata(
-            {
-                "penstock.duration_s": repr(self.duration_s),
-                "penstock.description": msgspec.json.encode(self.description, order="deterministic").decode(),
-            }
-        )
-        pq.write_table(table, path, compression="zstd")
+        metadata = {
+            "penstock.duration_s": repr(self.duration_s),
+            "penstock.description": msgspec.json.encode(self.description, order="deterministic").decode(),
+        }
+        columns = {"intended_offset_ns": self.intended_offset_ns, "partition": self.partition}
+        pq.write_table(pa.table(columns, metadata=metadata), path, compression="zstd")
 
     @classmethod
     def read(cls, path: Path) -> "Schedule":

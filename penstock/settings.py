@@ -2,6 +2,7 @@
 
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -9,10 +10,14 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from penstock.errors import PenstockError
 
 
-class Folders(BaseSettings):
-    """Where things are kept."""
+class Settings(BaseSettings):
+    """Base of all."""
 
     model_config = SettingsConfigDict(env_prefix="PENSTOCK_", frozen=True)
+
+
+class Folders(Settings):
+    """Where things are kept."""
 
     state: Path = Field(default=Path(".penstock"), description="services' configs, data and logs of the local world")
     runs: Path = Field(default=Path("runs"), description="one directory a run")
@@ -23,17 +28,8 @@ class Folders(BaseSettings):
         """Absolute state folder."""
         return self.state.absolute()
 
-    @property
-    def kafka_jars(self) -> tuple[Path, ...]:
-        """Kafka's class path. Raises PenstockError if it has not been fetched."""
-        return self._jars_of("kafka")
-
-    @property
-    def spark_jars(self) -> tuple[Path, ...]:
-        """Spark's Kafka connector, for ``spark.jars``. Raises PenstockError if it has not been fetched."""
-        return self._jars_of("spark")
-
-    def _jars_of(self, whose: str) -> tuple[Path, ...]:
+    def jars_of(self, whose: Literal["kafka", "spark"]) -> tuple[Path, ...]:
+        """Kafka's class path, or Spark's Kafka connector (``spark.jars``). PenstockError if it has not been fetched."""
         folder = self.jars.absolute() / whose
         jars = tuple(sorted(folder.glob("*.jar")))
         if not jars:
@@ -41,10 +37,8 @@ class Folders(BaseSettings):
         return jars
 
 
-class Exposition(BaseSettings):
+class Exposition(Settings):
     """Where a process serves its Prometheus metrics."""
-
-    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", frozen=True)
 
     metrics: str = Field(
         default="127.0.0.1:0",
@@ -52,18 +46,14 @@ class Exposition(BaseSettings):
     )
 
 
-class Cluster(BaseSettings):
+class Cluster(Settings):
     """Where a run lives in a Kubernetes cluster."""
-
-    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", frozen=True)
 
     namespace: str = Field(default="penstock", description="namespace of brokers, controller and consumers")
 
 
-class Endpoints(BaseSettings):
-    """Addresses and secrets that processes of a world are given; a world sets them, nobody else guesses them."""
-
-    model_config = SettingsConfigDict(env_prefix="PENSTOCK_", frozen=True)
+class Endpoints(Settings):
+    """Addresses and secrets of a world's services, set by the world in the environment of its processes."""
 
     kafka: str = Field(default="", description="bootstrap servers, host:port[,host:port]")
     redis: SecretStr = Field(default=SecretStr(""), description="URL with credentials, redis://:secret@host:port/0")
@@ -102,6 +92,5 @@ class Endpoints(BaseSettings):
         try:
             return bytes.fromhex(text)
         except ValueError:
-            raise PenstockError(
-                "PENSTOCK_SIGNING_KEY is not hexadecimal: make one with `openssl rand -hex 32`"
-            ) from None
+            remedy = "make one with `openssl rand -hex 32`"
+            raise PenstockError(f"PENSTOCK_SIGNING_KEY is not hexadecimal: {remedy}") from None

@@ -1,128 +1,164 @@
-"""What a run's fleet consists of, by kind: the part of a run's description that differs from kind to kind.
-
-A Kafka consumer group is described by the run's partitions and its ``WorkerSpec``. The other kinds have a description
-of their own here; times are in seconds, rates per second (a paper's rates per minute are converted where they are
-read).
-"""
+"""The fleet of a run, by kind: stream, queue, function or network. Times are in seconds, rates per second."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
-ServiceLaw = Literal["deterministic", "exponential", "gamma", "pareto"]
+from penstock import measured
+
+ServiceDistribution = Literal["deterministic", "exponential", "gamma", "pareto"]
 """gamma and pareto take a squared coefficient of variation beside their mean."""
 
 
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class StreamSystem(msgspec.Struct, frozen=True, kw_only=True, tag="stream"):
-    """A consumer group on a partitioned topic: see ``RunSpec.partitions`` and ``RunSpec.worker``. All of this is for
-    simulated worlds only: a live group and its monitor are as they are.
+class System(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all; the tag of a subclass is the name of its kind of fleet (``penstock.fleet_kinds``)."""
 
-    ``start_up_s``: from requested to joined. ``cooperative``: pause the partitions that move instead of all of them.
-    ``batch``: events that polls hand out of one partition before the next one's turn (Kafka's ``max.poll.records``); 0:
-    a replica takes the events of all its partitions in order of arrival. ``staleness_s``: age of the committed offsets
-    that the monitor reads. ``staleness_sd_s``: standard deviation of what comes to that in each reading of each
-    partition, drawn from one side of a normal distribution (seeded): a lag is at times read too long, never too short.
+
+class StreamSystem(System, frozen=True, kw_only=True, tag="stream"):
+    """A consumer group on a partitioned topic: ``RunSpec.partitions``, ``RunSpec.worker``. The fields apply to
+    the sim world only; the times are what live runs measure (``penstock.measured``).
     """
 
-    start_up_s: NotNegative = 0.0
+    start_up_s: NotNegative = measured.START_UP_S
+    """Seconds from a replica's request to its joining."""
+    rebalance_s: NotNegative = measured.REBALANCE_S
+    """Seconds of a rebalance of which all members are notified at once, from the stop of the last member until all
+    resume; besides ``worker.rebalance_pause_s``.
+    """
+    stop_s: NotNegative = measured.STOP_S
+    """Seconds from the release of a replica's last partition to its end."""
+    leaving_rebalances: bool = True
+    """A member without partitions still causes a rebalance when it leaves, as in Kafka."""
     cooperative: bool = False
+    """A rebalance pauses the partitions that move, instead of all."""
     batch: Annotated[int, msgspec.Meta(ge=0)] = 500
-    staleness_s: NotNegative = 0.0
-    staleness_sd_s: NotNegative = 0.0
-
-
-class QueueSystem(msgspec.Struct, frozen=True, kw_only=True, tag="queue"):
-    """A main queue and a bank of bounded sub-queues, each with a function whose containers the provider adds.
-
-    ``capacity`` is K of a sub-queue, events in the system (reading Q1); ``main_capacity`` bounds what waits in the main
-    queue. ``when_full``: the main queue holds what no sub-queue takes, or an event is lost where the routing sent it.
-    ``forwarding`` pull: functions compete for the main queue's events and nothing waits behind it (``capacity`` and
-    routing mean nothing then). A function starts with one container ``first_container_s`` after it was taken into
-    service and gets ``ramp_step`` more every ``ramp_s``, up to ``max_containers``. ``provision_s``: to create a queue
-    with its function (PPT). The pool starts with ``pool_initial`` of them; ``when_removed`` says where a queue goes
-    that is no longer wanted, once it is empty. ``forward_interval_s``: between two runs of the loop that fills the
-    pool.
-
-    ``scaled`` says what the run's replicas are: whole queues, or the containers of the only queue (a broker queue with
-    consumers, as HPA and KEDA scale it); then each joins ``first_container_s`` after it was asked for, no provider adds
-    any, and there is no pool.
+    """Events of one partition that a replica takes before the next one's turn (Kafka's ``max.poll.records``); 0: events
+    of all its partitions in order of arrival.
     """
+    service_scv: NotNegative = measured.SERVICE_SCV
+    """Squared coefficient of variation of a service time whose law is deterministic: the live world's jitter."""
+    staleness_s: NotNegative = measured.READ_DELAY_S
+    """Age in seconds of the committed offsets that the monitor reads."""
+    staleness_sd_s: NotNegative = 0.0
+    """Standard deviation in seconds of an additional age, drawn for each reading of each partition from one side of a
+    normal distribution (seeded): a lag is sometimes read too long, never too short.
+    """
+
+
+class QueueSystem(System, frozen=True, kw_only=True, tag="queue"):
+    """A main queue and bounded sub-queues, each with a function whose containers the provider adds."""
 
     service_rate_per_s: float
-    service_law: ServiceLaw = "exponential"
+    """Events per second of one container (μ)."""
+    service_law: ServiceDistribution = "exponential"
+    """Distribution of the service time."""
     service_scv: float = 1.0
+    """Squared coefficient of variation of the service time, for gamma and pareto."""
     scaled: Literal["queues", "containers"] = "queues"
+    """A replica is a whole queue, or a container of the only queue (as HPA and KEDA scale it): then it joins
+    ``first_container_s`` after its request, the provider adds none, and there is no pool.
+    """
     forwarding: Literal["push", "pull"] = "push"
+    """push: events are routed to sub-queues. pull: functions compete for the main queue's events; ``capacity`` and
+    routing have no effect.
+    """
     capacity: int | None = 50
+    """K: events in a sub-queue, those in service included (Q1). None: unbounded."""
     main_capacity: int | None = None
+    """Events that wait in the main queue. None: unbounded."""
     when_full: Literal["hold", "drop"] = "hold"
+    """hold: the main queue keeps what no sub-queue takes. drop: the event is lost at the full sub-queue."""
     max_containers: int = 10
+    """Largest number of containers of a function."""
     first_container_s: float = 0.0
+    """Seconds from a function's start to its first container."""
     ramp_s: float = 1.0
+    """Seconds between two steps of the container ramp."""
     ramp_step: int = 1
+    """Containers added by a step."""
     provision_s: float = 0.0
+    """Seconds to create a queue with its function (PPT)."""
     pool_initial: int = 2
+    """Queues in the pool at the start."""
     when_removed: Literal["pool", "destroy"] = "pool"
+    """Where a removed queue goes once it is empty."""
     forward_interval_s: float = 1.0
+    """Seconds between two runs of the loop that fills the pool."""
 
 
 class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One function: its service time (a floor, live), and the functions whose results it waits for."""
+    """One function of a pipeline."""
 
     name: str
+    """Name at the gateway."""
     service_time_s: float
-    service_law: ServiceLaw = "deterministic"
+    """Mean service time in seconds; in live worlds a service floor."""
+    service_law: ServiceDistribution = "deterministic"
+    """Distribution of the service time."""
     service_scv: float = 1.0
+    """Squared coefficient of variation of the service time, for gamma and pareto."""
     after: tuple[str, ...] = ()
+    """Functions whose results it waits for."""
 
 
-class FunctionSystem(msgspec.Struct, frozen=True, kw_only=True, tag="function"):
-    """A pipeline of functions with branches and merges. One request a replica at a time. ``when_busy``: the gateway
-    queues, or answers 429 and the pipeline manager keeps the request. ``max_replicas_total`` caps all functions
-    together. ``call_s``: how long a call keeps a replica beyond the service time, on its way there and back; for
-    simulated worlds only, live it is what it is (``penstock calibrate functions`` measures it).
-    """
+class FunctionSystem(System, frozen=True, kw_only=True, tag="function"):
+    """A pipeline of functions with branches and merges. A replica serves one request at a time."""
 
     functions: tuple[FunctionSpec, ...]
+    """The pipeline's functions."""
     deadline_s: float
+    """Deadline of a request, in seconds from its intended time."""
     cold_start_s: float = 1.0
+    """Seconds from a replica's request until it is ready."""
     when_busy: Literal["queue", "reject"] = "queue"
+    """queue: the gateway queues. reject: it answers 429, and the pipeline manager keeps the request."""
     max_replicas_total: int | None = None
+    """Largest number of replicas of all functions together. None: no limit."""
     call_s: NotNegative = 0.0
+    """Seconds that a call occupies a replica beyond the service time. Sim world only; `penstock calibrate functions`
+    measures it.
+    """
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One topic's task: service rate per consumer and squared coefficient of variation of the service time."""
+    """The task of one topic."""
 
     topic: str
+    """Name of the topic."""
     service_rate_per_s: float
+    """Events per second of one consumer (μ)."""
     service_scv: float = 1.0
+    """Squared coefficient of variation of the service time."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One job type: its route (repeats included), arrival rate and scv of its interarrival times. ``phases`` changes
-    the rate: (from second, rate per s) in order.
-    """
+    """One job type of a network."""
 
     job: str
+    """Name of the job type."""
     route: tuple[str, ...]
+    """Topics in order; a topic may be repeated."""
     arrival_rate_per_s: float
+    """Jobs per second."""
     arrival_scv: float = 1.0
+    """Squared coefficient of variation of the interarrival time."""
     phases: tuple[tuple[float, float], ...] = ()
+    """Changes of the rate: (from second, jobs per second), in order."""
 
 
-class NetworkSystem(msgspec.Struct, frozen=True, kw_only=True, tag="network"):
-    """An open pub/sub network with gamma-distributed times of the given two moments. In the schedule of such a run the
-    column ``partition`` is the index of the job type.
+class NetworkSystem(System, frozen=True, kw_only=True, tag="network"):
+    """An open pub/sub network; its times have gamma distributions of the given two moments. In the schedule of such a
+    run, the column ``partition`` is the index of the job type.
     """
 
     topics: tuple[TopicSpec, ...]
+    """All topics."""
     jobs: tuple[JobSpec, ...]
+    """All job types."""
     start_up_s: float = 0.0
+    """Seconds from a consumer's request to its joining."""
     window_s: float = 600.0
-
-
-System = StreamSystem | QueueSystem | FunctionSystem | NetworkSystem
+    """Seconds over which the monitor averages rates."""

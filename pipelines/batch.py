@@ -12,10 +12,10 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from penstock.measures import Ints, nearest_ranks
+from penstock.measures import PARTS, RANKED, Ints, Part, nearest_ranks
 from penstock.rundir import RunDirectory
 from pipelines.columns import bucket_of, seconds
-from pipelines.run_measures import COLUMNS, PARTS, Distribution, Part, RunMeasures, distribution, result_files
+from pipelines.run_measures import COLUMNS, RunMeasures, exact_distribution, result_files
 
 TIMES: Final = ("finished_ns", "intended_ns", "sent_ns", "started_ns")
 
@@ -38,7 +38,12 @@ def measure(spark: SparkSession, directory: RunDirectory) -> RunMeasures:
             other_outcomes=outcomes,
             slo_s=slo_s,
             slo_share=summary["met"] / count if count else None,
-            parts={part: _distribution(events, part, summary) for part in PARTS if count},
+            parts={
+                part: exact_distribution(int(summary[part]), _ranked(events, part, nearest_ranks(count, RANKED)), count)
+                for part in PARTS
+                if count
+            },
+            negative={part: int(summary[f"{part}_negative"]) for part in PARTS if count},
             histogram=_histogram(events, "latency"),
         )
     finally:
@@ -65,19 +70,13 @@ def _summary(events: DataFrame, slo_s: float) -> Mapping[str, Any]:
 
 
 def _bucket(part: Part) -> Column:
-    return bucket_of(seconds(sql.col(part)))
+    return bucket_of(seconds(sql.col(part))).alias("bucket")
 
 
 def _histogram(events: DataFrame, part: Part) -> dict[int, int]:
     """Log bucket → events, buckets ascending."""
-    rows = events.groupBy(_bucket(part).alias("bucket")).agg(sql.count("*").alias("events")).collect()
+    rows = events.groupBy(_bucket(part)).agg(sql.count("*").alias("events")).collect()
     return dict(sorted((row["bucket"], row["events"]) for row in rows))
-
-
-def _distribution(events: DataFrame, part: Part, summary: Mapping[str, Any]) -> Distribution:
-    count = int(summary["count"])
-    ranked = _ranked(events, part, nearest_ranks(count))
-    return distribution(int(summary[part]), ranked, count, int(summary[f"{part}_negative"]))
 
 
 def _ranked(events: DataFrame, part: Part, ranks: Ints) -> Ints:
@@ -87,7 +86,7 @@ def _ranked(events: DataFrame, part: Part, ranks: Ints) -> Ints:
     cumulative = np.cumsum(np.fromiter(counts_of.values(), dtype=np.int64))
     position = np.searchsorted(cumulative, ranks)
     before = np.concatenate(([0], cumulative))[position]
-    inside = events.select(_bucket(part).alias("bucket"), sql.col(part).alias("value")).where(
+    inside = events.select(_bucket(part), sql.col(part).alias("value")).where(
         sql.col("bucket").isin(np.unique(buckets[position]).tolist())
     )
     rows = inside.groupBy("bucket", "value").agg(sql.count("*").alias("events")).orderBy("value").toArrow()

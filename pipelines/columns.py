@@ -3,22 +3,15 @@
 import math
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.measures import BUCKET_FLOOR_S, BUCKET_RATIO
 from penstock.results import DEFAULTS, RESULT_SCHEMA
 
-SPARK_TYPES: Final[dict[pa.DataType, DataType]] = {
-    pa.int64(): LongType(),
-    pa.int32(): IntegerType(),
-    pa.string(): StringType(),
-    pa.bool_(): BooleanType(),
-}
-RESULT_TYPE: Final = StructType([StructField(column.name, SPARK_TYPES[column.type]) for column in RESULT_SCHEMA])
+RESULT_TYPE: Final = from_arrow_schema(RESULT_SCHEMA)
 """Schema of a Result on the wire; every field may be absent, as defaults are left out there."""
 
 
@@ -38,7 +31,7 @@ def parse_results(raw: DataFrame) -> DataFrame:
 
 
 def is_completed(outcome: Column, event_id: Column, intended_ns: Column) -> Column:
-    """Whether a latency can be told: the event completed, and is known by id and intended time."""
+    """Whether the latency is known: the event completed, and has an id and an intended time."""
     return (outcome == "completed") & event_id.isNotNull() & intended_ns.isNotNull()
 
 

@@ -1,4 +1,4 @@
-"""Sub-commands of ``penstock`` that this room brings: ``penstock measures``."""
+"""Sub-commands of ``penstock`` from this package: ``penstock measures``."""
 
 import tempfile
 from pathlib import Path
@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.errors import PenstockError
+from penstock.measures import PERCENTILES
 from penstock.rundir import RunDirectory
 from pipelines import run_measures
-from pipelines.run_measures import RunMeasures, percentile_names
+from pipelines.run_measures import RunMeasures
 
 Engine = Literal["numpy", "spark"]
 
@@ -60,12 +61,13 @@ def _print(found: RunMeasures, name: str) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    table = Table("ms", "mean", *percentile_names(), "< 0", box=box.SIMPLE_HEAD)
+    table = Table("ms", "mean", *(f"p{percentile:g}" for percentile in PERCENTILES), "< 0", box=box.SIMPLE_HEAD)
     for column in table.columns[1:]:
         column.justify = "right"
     for part, values in found.parts.items():
-        figures = (values.mean_s, *values.percentiles_s.values())
-        table.add_row(part.replace("_", " "), *(f"{1000 * value:,.2f}" for value in figures), f"{values.negative:,}")
+        *shown, _ = msgspec.structs.astuple(values)
+        negative = f"{found.negative[part]:,}"
+        table.add_row(part.replace("_", " "), *(f"{1000 * value:,.2f}" for value in shown), negative)
     console.print(table)
 
 

@@ -5,7 +5,6 @@ frozen before it could publish). What was counted is therefore remembered, and t
 up: 16 bytes an event, and no watermark, so that a result counts however late it comes.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -15,65 +14,38 @@ from penstock.measures import Ints
 BLOCK_BITS: Final = 10
 BLOCK_SIZE: Final = 1 << BLOCK_BITS
 """Ids in a block. Ids grow with intended time, so that a batch of results touches the few newest blocks only."""
-
 UNSEEN: Final = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Marks:
-    """Results as a histogram counts them: when they finished, and an opaque ``cell`` to count. Arrays of one length."""
-
-    finished_ns: Ints
-    cell: Ints
-
-    def __getitem__(self, rows: Ints) -> "Marks":
-        return Marks(self.finished_ns[rows], self.cell[rows])
-
-    def __len__(self) -> int:
-        return len(self.finished_ns)
-
-
 class EarliestResults:
-    """What was counted for each id. Blocks of ids appear as they are needed: a stray huge id costs one block."""
+    """What was counted for each id. Blocks of ids appear as they are needed: a stray huge id costs one block.
+
+    Results are of shape (2, results): when they finished in ns, and an opaque cell to count.
+    """
 
     def __init__(self) -> None:
-        self._blocks: dict[int, Marks] = {}
+        self._blocks: dict[int, Ints] = {}
 
-    def absorb(self, event_id: Ints, results: Marks) -> tuple[Marks, Marks]:
+    def absorb(self, event_id: Ints, results: Ints) -> tuple[Ints, Ints]:
         """Take results in; returns (those that count from now on, those that no longer do).
 
         A negative id is no id: such results cannot be known again, and all of them count.
         """
-        order = np.lexsort((results.finished_ns, event_id))
+        order = np.lexsort((results[0], event_id))
         ids = event_id[order]
         anonymous = int(np.searchsorted(ids, 0))
         earliest = anonymous + np.unique(ids[anonymous:], return_index=True)[1]
-        added, removed = [results[order[:anonymous]]], []
+        added, removed = [results[:, order[:anonymous]]], [results[:, :0]]
         rows, ids = order[earliest], ids[earliest]
         for block in np.unique(ids >> BLOCK_BITS).tolist():
+            if (known := self._blocks.get(block)) is None:
+                known = self._blocks[block] = np.full((2, BLOCK_SIZE), UNSEEN)
             inside = ids >> BLOCK_BITS == block
-            new, old = self._absorb(block, ids[inside] & (BLOCK_SIZE - 1), results[rows[inside]])
+            slot, new = ids[inside] & (BLOCK_SIZE - 1), results[:, rows[inside]]
+            earlier = new[0] < known[0, slot]
+            slot, new = slot[earlier], new[:, earlier]
+            old = known[:, slot]
+            removed.append(old[:, old[0] != UNSEEN])
+            known[:, slot] = new
             added.append(new)
-            removed.append(old)
-        return _join(added), _join(removed)
-
-    def _absorb(self, block: int, slot: Ints, results: Marks) -> tuple[Marks, Marks]:
-        """One block; ``slot``: ids within it, each once."""
-        known = self._blocks.get(block)
-        if known is None:
-            known = Marks(np.full(BLOCK_SIZE, UNSEEN, dtype=np.int64), np.zeros(BLOCK_SIZE, dtype=np.int64))
-            self._blocks[block] = known
-        earlier = np.flatnonzero(results.finished_ns < known.finished_ns[slot])
-        slots, new = slot[earlier], results[earlier]
-        old = known[slots[known.finished_ns[slots] != UNSEEN]]
-        known.finished_ns[slots] = new.finished_ns
-        known.cell[slots] = new.cell
-        return new, old
-
-
-def _join(parts: list[Marks]) -> Marks:
-    nothing = np.empty(0, dtype=np.int64)
-    return Marks(
-        np.concatenate([nothing, *(part.finished_ns for part in parts)]),
-        np.concatenate([nothing, *(part.cell for part in parts)]),
-    )
+        return np.concatenate(added, axis=1), np.concatenate(removed, axis=1)

@@ -6,6 +6,7 @@ Histograms only: percentiles of merged log buckets lie within one bucket of the 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.measures import PERCENTILES, Floats, Ints, bucket_upper_s, histogram_percentiles
-from pipelines.deduplication import EarliestResults, Marks
+from pipelines.deduplication import EarliestResults
 
 NO_LATENCY: Final = -1
 """Bucket of results that have none: failed, rejected, dead-lettered."""
@@ -102,22 +103,20 @@ class StageFigures:
         if batch <= self._last_batch:
             return False
         completed = results.bucket != NO_LATENCY
-        marks = Marks(results.finished_ns, results.bucket * 2 + results.met)
+        marks = np.stack((results.finished_ns, results.bucket * 2 + results.met))
         for stage in np.unique(results.stage.astype(str)).tolist():
             for has_latency in (True, False):
                 rows = np.flatnonzero((results.stage == stage) & (completed == has_latency))
                 if len(rows):
                     earliest = self._earliest.setdefault((stage, has_latency), EarliestResults())
-                    added, removed = earliest.absorb(results.event_id[rows], marks[rows])
+                    added, removed = earliest.absorb(results.event_id[rows], marks[:, rows])
                     self._count(stage, added, 1)
                     self._count(stage, removed, -1)
         self._last_batch = batch
         return True
 
-    def _count(self, stage: str, marks: Marks, sign: int) -> None:
-        cells, counts = np.unique(
-            np.stack((marks.finished_ns // NANOS_PER_SECOND, marks.cell)), axis=1, return_counts=True
-        )
+    def _count(self, stage: str, marks: Ints, sign: int) -> None:
+        cells, counts = np.unique(marks // [[NANOS_PER_SECOND], [1]], axis=1, return_counts=True)
         total = self.totals.setdefault(stage, Figures())
         for second, cell, count in zip(*cells.tolist(), counts.tolist(), strict=True):
             entry = self.seconds.setdefault((stage, second), Second())
@@ -140,8 +139,5 @@ class StageFigures:
 
     def newest_published(self) -> Mapping[str, tuple[int, Second]]:
         """Newest second of each stage whose figures are out and complete."""
-        newest: dict[str, tuple[int, Second]] = {}
-        for (stage, second), entry in self.seconds.items():
-            if entry.published_ns and (stage not in newest or second > newest[stage][0]):
-                newest[stage] = (second, entry)
-        return newest
+        seconds = sorted(self.seconds.items(), key=itemgetter(0))
+        return {stage: (second, entry) for (stage, second), entry in seconds if entry.published_ns}

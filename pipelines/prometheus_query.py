@@ -8,16 +8,14 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock import metrics
 from penstock.errors import PenstockError
 from pipelines.prometheus_source import PrometheusSource, RangeReader, Row, options_of
 from pipelines.publication import GrowingFile
-from pipelines.results_query import await_first_trigger, failure_of, stop_between_batches
+from pipelines.results_query import RestartableQuery
 
 TRIGGER: Final = "5 seconds"
-STEP_S: Final = 1.0
 RESTART_S: Final = 30.0
 
 SERIES: Final = {
@@ -31,17 +29,12 @@ SERIES: Final = {
 """Name in the file → metric, and the labels that are kept of it."""
 
 SERIES_SCHEMA: Final = pa.schema(
-    [
-        ("metric", pa.string()),
-        ("labels", pa.map_(pa.string(), pa.string())),
-        ("at_ns", pa.int64()),
-        ("value", pa.float64()),
-    ]
+    {"metric": pa.string(), "labels": pa.map_(pa.string(), pa.string()), "at_ns": pa.int64(), "value": pa.float64()}
 )
 
 
 def queries_of(run: str) -> dict[str, str]:
-    """PromQL of each series of one run: a restarted process is a new target, and goes on as the same series."""
+    """PromQL of each series of one run: a restarted process is a new target, and continues the same series."""
     return {
         name: f'max by ({", ".join(labels)}) ({metric}{{run="{run}"}})' for name, (metric, labels) in SERIES.items()
     }
@@ -51,34 +44,20 @@ class PrometheusQuery:
     """Keeps ``path`` up to date with a run's ``SERIES``, one row an instant and series. It never fails a run."""
 
     def __init__(self, spark: SparkSession, *, url: str, run: str, path: Path, folder: Path, start_ns: int) -> None:
-        self._spark = spark
         self._url = url
         self._queries = queries_of(run)
         self._file = GrowingFile(path)
-        self._checkpoint = folder / "prometheus"
         self._start_ns = start_ns
         self._rows: dict[tuple[str, tuple[tuple[str, str], ...], int], float] = {}
-        self._query: StreamingQuery | None = None
         self._restart_after_s = 0.0
         spark.dataSource.register(PrometheusSource)
+        options = options_of(url, self._queries, start_ns=start_ns)
+        stream = spark.readStream.format(PrometheusSource.name()).options(**options).load()
+        self._query = RestartableQuery("prometheus", stream, self._take, trigger=TRIGGER, folder=folder)
 
     def start(self, stop: threading.Event) -> None:
         """Begin; return once Prometheus has been asked for the first time (or ``stop`` is set)."""
-        self._query = self._begin()
-        await_first_trigger(self._query, stop)
-
-    def _begin(self) -> StreamingQuery:
-        """From ``start_ns``, or from the checkpoint where there is one."""
-        return (
-            self._spark.readStream.format(PrometheusSource.name())
-            .options(**options_of(self._url, self._queries, start_ns=self._start_ns, step_s=STEP_S))
-            .load()
-            .writeStream.trigger(processingTime=TRIGGER)
-            .option("checkpointLocation", str(self._checkpoint))
-            .queryName("prometheus")
-            .foreachBatch(self._take)
-            .start()
-        )
+        self._query.start(stop)
 
     def _take(self, batch: DataFrame, number: int) -> None:  # noqa: ARG002
         """Rows are keyed by series and instant: a batch that is run again changes nothing."""
@@ -96,19 +75,16 @@ class PrometheusQuery:
     def watch(self) -> None:
         """Begin the query again if it ended, but not all the time; what it read so far stays."""
         now_s = time.monotonic()
-        if self._query is not None and not self._query.isActive and now_s > self._restart_after_s:
+        if not self._query.active and now_s > self._restart_after_s:
             self._restart_after_s = now_s + RESTART_S
-            print(f"pipelines: prometheus query begins again: {failure_of(self._query)}", flush=True)  # noqa: T201
-            self._query = self._begin()
+            self._query.again()
 
     def finish(self) -> None:
         """Stop, read what came since the last batch, write."""
-        if self._query is not None:
-            stop_between_batches(self._query)
+        self._query.stop()
         newest_ns = max((at_ns for _, _, at_ns in self._rows), default=self._start_ns)
-        reader = RangeReader(self._url, self._queries, step_s=STEP_S, settle_s=0)
         try:
-            self._keep(reader.read(newest_ns // 1_000_000)[0])
+            self._keep(RangeReader(self._url, self._queries, settle_s=0).read(newest_ns // 1_000_000)[0])
         except PenstockError as error:
             print(f"pipelines: {error}", flush=True)  # noqa: T201
         self._file.write(self._table, last=True)

@@ -1,6 +1,6 @@
 """Prometheus as a streaming source of Spark: named PromQL queries over time, exactly once each instant.
 
-A Python ``DataSource`` whose offsets are instants on the grid of ``step_s``; a batch is one range query a name. While
+A Python ``DataSource`` whose offsets are instants on a grid of whole seconds; a batch is one range query a name. While
 Prometheus is away, batches are empty and the offset stays where it is, so that nothing is skipped.
 """
 
@@ -20,6 +20,8 @@ ROW_SCHEMA: Final = "metric string, labels map<string,string>, at_ns bigint, val
 MAX_POINTS: Final = 10_000
 """Instants a range query asks for at once; Prometheus refuses more than 11,000."""
 TIMEOUT_S: Final = 2.0
+STEP_MS: Final = 1000
+"""Between two instants of the grid."""
 
 Row = tuple[str, dict[str, str], int, float]
 
@@ -42,21 +44,20 @@ class _Answer(msgspec.Struct):
 
 
 class RangeReader:
-    """Range queries on a grid of instants, in milliseconds since the epoch.
+    """Range queries on a grid of instants, one each ``STEP_MS``, in milliseconds since the epoch.
 
     ``settle_s``: how long before now the newest instant lies, so that its scrapes have come in.
     """
 
-    def __init__(self, url: str, queries: Mapping[str, str], *, step_s: float = 1.0, settle_s: float = 2.0) -> None:
+    def __init__(self, url: str, queries: Mapping[str, str], *, settle_s: float = 2.0) -> None:
         self.url = url.rstrip("/")
         self.queries = dict(queries)
-        self.step_ms = max(1, round(step_s * 1000))
         self.settle_ms = round(settle_s * 1000)
 
     def newest_ms(self, start_ms: int) -> int:
         """The newest settled instant, as far from ``start_ms`` as one query may reach."""
-        settled_ms = (time.time_ns() // 1_000_000 - self.settle_ms) // self.step_ms * self.step_ms
-        return min(settled_ms, start_ms + (MAX_POINTS - 1) * self.step_ms)
+        settled_ms = (time.time_ns() // 1_000_000 - self.settle_ms) // STEP_MS * STEP_MS
+        return min(settled_ms, start_ms + (MAX_POINTS - 1) * STEP_MS)
 
     def read(self, start_ms: int) -> tuple[list[Row], int]:
         """(rows of all settled instants from ``start_ms`` on, instant to start from next).
@@ -67,7 +68,7 @@ class RangeReader:
         if end_ms < start_ms:
             return [], start_ms
         try:
-            return self.read_between(start_ms, end_ms), end_ms + self.step_ms
+            return self.read_between(start_ms, end_ms), end_ms + STEP_MS
         except httpx.HTTPError:
             return [], start_ms
 
@@ -84,7 +85,7 @@ class RangeReader:
     def _query_range(self, client: httpx.Client, name: str, query: str, start_ms: int, end_ms: int) -> list[_Series]:
         response = client.get(
             f"{self.url}/api/v1/query_range",
-            params={"query": query, "start": start_ms / 1000, "end": end_ms / 1000, "step": self.step_ms / 1000},
+            params={"query": query, "start": start_ms / 1000, "end": end_ms / 1000, "step": STEP_MS / 1000},
         )
         if response.status_code not in (200, 400, 422):
             response.raise_for_status()
@@ -100,8 +101,7 @@ class RangeReader:
 class PrometheusSource(DataSource):
     """``spark.readStream.format("prometheus")``.
 
-    Options: ``url``; ``queries``, a JSON object of name → PromQL; ``step_s`` (default 1); ``settle_s`` (default 2);
-    ``start_ns``, wall clock of the first instant (default: now).
+    Options: ``url``; ``queries``, a JSON object of name → PromQL; ``start_ns``, wall clock of the first instant.
     """
 
     @classmethod
@@ -122,18 +122,12 @@ class PrometheusStreamReader(SimpleDataSourceStreamReader):
     """Offsets are ``{"from_ms": instant}``: everything before it has been read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.start_ns = int(options.get("start_ns") or time.time_ns())
-        self.reader = RangeReader(
-            options["url"],
-            json.loads(options["queries"]),
-            step_s=float(options.get("step_s", "1")),
-            settle_s=float(options.get("settle_s", "2")),
-        )
+        self.start_ns = int(options["start_ns"])
+        self.reader = RangeReader(options["url"], json.loads(options["queries"]))
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         """The first instant of the grid at or after ``start_ns``."""
-        step_ms = self.reader.step_ms
-        return {"from_ms": -(-self.start_ns // (step_ms * 1_000_000)) * step_ms}
+        return {"from_ms": -(-self.start_ns // (STEP_MS * 1_000_000)) * STEP_MS}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[Row], dict[str, int]]:
         """Rows since ``start`` and the offset behind them."""
@@ -142,12 +136,12 @@ class PrometheusStreamReader(SimpleDataSourceStreamReader):
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Row]:  # noqa: N802
         """The rows of a batch once more, after a restart."""
-        return iter(self.reader.read_between(start["from_ms"], end["from_ms"] - self.reader.step_ms))
+        return iter(self.reader.read_between(start["from_ms"], end["from_ms"] - STEP_MS))
 
     def commit(self, end: dict[str, int]) -> None:
-        """Prometheus keeps what was read: nothing to let go of."""
+        """Nothing to do: Prometheus keeps its samples."""
 
 
-def options_of(url: str, queries: Mapping[str, str], *, start_ns: int, step_s: float = 1.0) -> dict[str, Any]:
+def options_of(url: str, queries: Mapping[str, str], *, start_ns: int) -> dict[str, Any]:
     """Options of the source."""
-    return {"url": url, "queries": json.dumps(dict(queries)), "start_ns": str(start_ns), "step_s": str(step_s)}
+    return {"url": url, "queries": json.dumps(dict(queries)), "start_ns": str(start_ns)}

@@ -1,32 +1,30 @@
-"""Where figures go: Parquet files of the run directory, whole at every instant, and Prometheus gauges."""
+"""Sinks of the figures: Parquet files of the run directory, replaced as a whole, and Prometheus metrics."""
 
-import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
 
 from penstock import metrics
 from penstock.clock import NANOS_PER_SECOND
-from penstock.measures import PERCENTILES, bucket_upper_s
+from penstock.measures import PERCENTILE_FIELDS, Ints, bucket_upper_s
 from penstock.rundir import RunDirectory
 from pipelines.figures import Figures, ResultColumns, Second, StageFigures
 
 WRITING_SHARE: Final = 0.05
 """Share of the time that may go into rewriting a file that grows with the run."""
 
-
-def percentile_column(percentile: float) -> str:
-    """99.9 → ``p99_9_s``."""
-    return f"p{percentile:g}_s".replace(".", "_")
-
-
-PERCENTILE_COLUMNS: Final = tuple(percentile_column(percentile) for percentile in PERCENTILES)
+LATENCY_BUCKETS: Final = np.arange(700, 1880, 20)
+LATENCY_BOUNDS: Final = (*(f"{bound:.6g}" for bound in bucket_upper_s(LATENCY_BUCKETS)), "+Inf")
+"""Every twentieth log bucket from 1 ms to 110 s, and its upper bound: counts are exact, bounds 22 % apart."""
 
 PER_SECOND_SCHEMA: Final = pa.schema(
     [
@@ -36,7 +34,7 @@ PER_SECOND_SCHEMA: Final = pa.schema(
         ("failed", pa.int64()),
         ("slo_met", pa.int64()),
         ("slo_share", pa.float64()),
-        *((name, pa.float64()) for name in PERCENTILE_COLUMNS),
+        *((name, pa.float64()) for name in PERCENTILE_FIELDS),
         ("buckets", pa.list_(pa.int32())),
         ("counts", pa.list_(pa.int64())),
         ("published_ns", pa.int64()),
@@ -77,38 +75,20 @@ class GrowingFile:
         self._again_s = ended_s + (ended_s - began_s) / WRITING_SHARE
 
 
-class PerSecondTable:
-    """The table of all seconds so far; only rows that changed are computed again."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
-
-    def build(self, figures: StageFigures) -> pa.Table:
-        """Ordered by stage and second."""
-        for key, entry in figures.seconds.items():
-            row = self._rows.get(key)
-            if row is None or (row["published_ns"], row["updated_ns"]) != (entry.published_ns, entry.updated_ns):
-                self._rows[key] = _row(*key, entry)
-        return pa.Table.from_pylist([self._rows[key] for key in sorted(self._rows)], schema=PER_SECOND_SCHEMA)
-
-
 def histogram_table(totals: Mapping[str, Figures]) -> pa.Table:
     """Whole-run histogram of each stage, buckets ascending."""
-    rows: list[dict[str, Any]] = []
-    for stage in sorted(totals):
-        buckets, counts = totals[stage].histogram()
-        rows.extend(
-            {"stage": stage, "bucket": bucket, "upper_s": upper_s, "count": count}
-            for bucket, upper_s, count in zip(buckets, bucket_upper_s(buckets), counts, strict=True)
-        )
+    rows = [
+        {"stage": stage, "bucket": bucket, "upper_s": float(bucket_upper_s(bucket)), "count": count}
+        for stage in sorted(totals)
+        for bucket, count in sorted(totals[stage].counts.items())
+    ]
     return pa.Table.from_pylist(rows, schema=HISTOGRAM_SCHEMA)
 
 
 def _row(stage: str, second: int, entry: Second) -> dict[str, Any]:
-    figures = entry.figures
+    figures, percentiles = entry.figures, entry.figures.percentiles_s()
     buckets, counts = figures.histogram()
-    percentiles = figures.percentiles_s()
-    row = {
+    return {
         "stage": stage,
         "second": second,
         "count": figures.completed,
@@ -119,61 +99,66 @@ def _row(stage: str, second: int, entry: Second) -> dict[str, Any]:
         "counts": counts,
         "published_ns": entry.published_ns,
         "updated_ns": entry.updated_ns,
+        **({} if percentiles is None else dict(zip(PERCENTILE_FIELDS, percentiles.tolist(), strict=True))),
     }
-    if percentiles is not None:
-        row |= zip(PERCENTILE_COLUMNS, percentiles.tolist(), strict=True)
-    return row
 
 
-class StageGauges:
-    """Gauges of each stage: its newest complete second (``scope="second"``) and the run so far (``scope="run"``)."""
+class StageMetrics(Collector):
+    """Counters and latency histogram of each stage since the start of the run, so that no second is lost between two
+    scrapes. They never fall: an earlier result of an event that is found later moves it only within the files.
+    """
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._events = Gauge(
-            metrics.STAGE_EVENTS, "Events completed in the newest complete second", ["stage"], registry=registry
-        )
-        self._latency = Gauge(
-            metrics.STAGE_LATENCY,
-            "Latency from intended send time, upper bound of its log bucket",
-            ["stage", "scope", "quantile"],
-            registry=registry,
-        )
-        self._share = Gauge(
-            metrics.STAGE_SLO_SHARE, "Share of completed events within the SLO", ["stage", "scope"], registry=registry
-        )
-        self._delay = Gauge(
-            metrics.STAGE_PUBLISH_DELAY,
-            "From the end of the newest complete second to its figures being out",
-            ["stage"],
-            registry=registry,
-        )
+    def __init__(self) -> None:
+        self._shown: dict[str, tuple[Ints, float | None]] = {}
 
     def show(self, figures: StageFigures) -> None:
-        """Set every gauge."""
-        for stage, (second, entry) in figures.newest_published().items():
-            self._events.labels(stage).set(entry.figures.completed)
-            self._delay.labels(stage).set((entry.published_ns - (second + 1) * NANOS_PER_SECOND) / NANOS_PER_SECOND)
-            self._show(stage, "second", entry.figures)
+        """Take in what has been read so far."""
+        newest = figures.newest_published()
+        shown = {}
         for stage, total in figures.totals.items():
-            self._show(stage, "run", total)
+            buckets, counts = total.histogram()
+            below = np.append(0, np.cumsum(counts))[np.searchsorted(buckets, LATENCY_BUCKETS, side="right")]
+            now = np.array([*below, total.completed, total.met, total.completed + total.failed])
+            before, delay_s = self._shown.get(stage, (now, None))
+            if stage in newest:
+                second, entry = newest[stage]
+                delay_s = (entry.published_ns - (second + 1) * NANOS_PER_SECOND) / NANOS_PER_SECOND
+            shown[stage] = np.maximum(before, now), delay_s
+        self._shown = shown
 
-    def _show(self, stage: str, scope: str, figures: Figures) -> None:
-        values = figures.percentiles_s()
-        for index, percentile in enumerate(PERCENTILES):
-            value = math.nan if values is None else float(values[index])
-            self._latency.labels(stage, scope, f"{percentile / 100:g}").set(value)
-        share = figures.slo_share
-        self._share.labels(stage, scope).set(math.nan if share is None else share)
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as they are now."""
+        label = ["stage"]
+        latency = HistogramMetricFamily(
+            metrics.STAGE_LATENCY, "Latency of completed events from intended send time", labels=label
+        )
+        met = CounterMetricFamily(metrics.STAGE_SLO_MET, "Events completed within the SLO", labels=label)
+        results = CounterMetricFamily(
+            metrics.STAGE_RESULTS, "Events that have a result, also failed and refused ones", labels=label
+        )
+        delay = GaugeMetricFamily(
+            metrics.STAGE_PUBLISH_DELAY,
+            "From the end of the newest complete second to its figures being out",
+            labels=label,
+        )
+        for stage, (counts, delay_s) in self._shown.items():
+            latency.add_metric([stage], list(zip(LATENCY_BOUNDS, counts[:-2].tolist(), strict=True)), None)
+            met.add_metric([stage], counts[-2])
+            results.add_metric([stage], counts[-1])
+            if delay_s is not None:
+                delay.add_metric([stage], delay_s)
+        yield from (latency, met, results, delay)
 
 
 class Publication:
-    """Figures of a run as they grow: merged under a lock, shown as gauges at once, and written to its directory."""
+    """Figures of a run as they grow: merged under a lock, shown as metrics at once, and written to its directory."""
 
     def __init__(self, directory: RunDirectory, registry: CollectorRegistry) -> None:
         self._directory = directory
         self._figures = StageFigures()
-        self._gauges = StageGauges(registry)
-        self._table = PerSecondTable()
+        self._metrics = StageMetrics()
+        registry.register(self._metrics)
+        self._rows: dict[tuple[str, int], dict[str, Any]] = {}
         self._file = GrowingFile(directory.per_second_file)
         self._lock = threading.Lock()
 
@@ -197,5 +182,13 @@ class Publication:
 
     def _publish(self, complete_until_ns: int, *, last: bool = False) -> None:
         self._figures.publish(time.time_ns(), complete_until_ns)
-        self._gauges.show(self._figures)
-        self._file.write(lambda: self._table.build(self._figures), last=last)
+        self._metrics.show(self._figures)
+        self._file.write(self._per_second_table, last=last)
+
+    def _per_second_table(self) -> pa.Table:
+        """All seconds so far, by stage and second; only rows that changed are computed again."""
+        for key, entry in self._figures.seconds.items():
+            row = self._rows.get(key)
+            if row is None or (row["published_ns"], row["updated_ns"]) != (entry.published_ns, entry.updated_ns):
+                self._rows[key] = _row(*key, entry)
+        return pa.Table.from_pylist([self._rows[key] for key in sorted(self._rows)], schema=PER_SECOND_SCHEMA)

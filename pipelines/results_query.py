@@ -6,9 +6,10 @@ very workers whose latencies are measured (and a watermark would make late resul
 
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +20,7 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from pipelines.columns import bucket_of, is_completed, parse_results, seconds
 from pipelines.figures import NO_LATENCY, ResultColumns
+from pipelines.publication import Publication
 
 TRIGGER: Final = "1 second"
 VISIBLE_NS: Final = NANOS_PER_SECOND // 10
@@ -39,12 +41,76 @@ KAFKA_OPTIONS: Final = {
 """The topic is the run's own and keeps everything. A broker that is away for seconds is waited for by the client."""
 
 
-class Sink(Protocol):
-    """Where a query puts what it found."""
+Take = Callable[[DataFrame, int], None]
+"""Receiver of a query's batches, each with its number."""
 
-    def take(self, batch: int, results: ResultColumns, *, complete_until_ns: int) -> None:
-        """Results of one batch; everything finished before ``complete_until_ns`` has then been read."""
-        ...
+
+class RestartableQuery:
+    """A streaming query of ``stream`` that continues from its checkpoint in ``folder`` when it is begun again."""
+
+    def __init__(self, name: str, stream: DataFrame, take: Take, *, trigger: str, folder: Path) -> None:
+        writer = stream.writeStream.queryName(name).trigger(processingTime=trigger).foreachBatch(take)
+        self._writer = writer.option("checkpointLocation", str(folder / name))
+        self._name = name
+        self._query: StreamingQuery | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether it runs."""
+        return self._query is not None and self._query.isActive
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it has seen all its source offered, and waits for its next trigger or for data."""
+        return self._query is not None and str(self._query.status["message"]).startswith("Waiting for")
+
+    @property
+    def failure(self) -> str:
+        """Why it ended, in one line."""
+        failure = self._query.exception() if self._query else None
+        return str(failure).strip().splitlines()[0] if failure else "it ended by itself"
+
+    def start(self, stop: threading.Event) -> None:
+        """Begin; return once the source has been asked for the first time, or the query ended, or ``stop`` is set."""
+        self._query = self._writer.start()
+        while self.active and not stop.wait(0.1):
+            if self._query.lastProgress or self.waiting:
+                return
+
+    def again(self) -> None:
+        """Begin again."""
+        print(f"pipelines: {self._name} query begins again from its checkpoint: {self.failure}", flush=True)  # noqa: T201
+        self._query = self._writer.start()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Process all there is; False if the query failed or the time was too short."""
+        if not self.active:
+            self._query = self._writer.start()
+        query, done = self._query, threading.Event()
+        assert query is not None
+
+        def wait() -> None:
+            with suppress(StreamingQueryException):
+                query.processAllAvailable()
+                done.set()
+
+        thread = threading.Thread(target=wait, daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        return done.is_set()
+
+    def stop(self) -> None:
+        """Stop, if it was started."""
+        if self._query is not None:
+            stop_between_batches(self._query)
+
+
+def stop_between_batches(query: StreamingQuery, patience_s: float = 3.0) -> None:
+    """Stop a query while it waits for its next trigger: one that is interrupted in a batch logs an error."""
+    deadline_s = time.monotonic() + patience_s
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    query.stop()
 
 
 def measured_results(raw: DataFrame, slo_s: float) -> DataFrame:
@@ -75,18 +141,16 @@ def to_columns(measured: DataFrame) -> ResultColumns:
 
 
 class ResultsQuery:
-    """Structured Streaming over one topic, begun again from its checkpoint where it fails."""
+    """Structured Streaming over one topic into ``sink``, begun again from its checkpoint where it fails."""
 
     def __init__(
-        self, spark: SparkSession, sink: Sink, *, bootstrap: str, topic: str, slo_s: float, folder: Path
+        self, spark: SparkSession, sink: Publication, *, bootstrap: str, topic: str, slo_s: float, folder: Path
     ) -> None:
-        self._spark = spark
         self._sink = sink
         self._topic = topic
-        self._options = {**KAFKA_OPTIONS, "kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-        self._slo_s = slo_s
-        self._checkpoint = folder / "results"
-        self._query: StreamingQuery | None = None
+        options = {**KAFKA_OPTIONS, "kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+        stream = measured_results(spark.readStream.format("kafka").options(**options).load(), slo_s)
+        self._query = RestartableQuery("results", stream, self._take, trigger=TRIGGER, folder=folder)
         self._read_until_ns = 0
         self._batch_s = time.monotonic()
         self._failing_since_s: float | None = None
@@ -96,22 +160,9 @@ class ResultsQuery:
 
         Raises PenstockError where it cannot be read.
         """
-        self._query = self._begin()
-        await_first_trigger(self._query, stop)
-        if not self._query.isActive:
-            raise PenstockError(f"topic {self._topic} cannot be read: {failure_of(self._query)}")
-
-    def _begin(self) -> StreamingQuery:
-        """From the beginning, or from the checkpoint where there is one."""
-        raw = self._spark.readStream.format("kafka").options(**self._options).load()
-        return (
-            measured_results(raw, self._slo_s)
-            .writeStream.trigger(processingTime=TRIGGER)
-            .option("checkpointLocation", str(self._checkpoint))
-            .queryName("results")
-            .foreachBatch(self._take)
-            .start()
-        )
+        self._query.start(stop)
+        if not self._query.active:
+            raise PenstockError(f"topic {self._topic} cannot be read: {self._query.failure}")
 
     def _take(self, batch: DataFrame, number: int) -> None:
         self._sink.take(number, to_columns(batch), complete_until_ns=self._read_until_ns)
@@ -124,72 +175,24 @@ class ResultsQuery:
 
         Raises PenstockError when it keeps failing.
         """
-        if self._query is None or not self._query.isActive:
-            self._restart()
+        now_s = time.monotonic()
+        if not self._query.active:
+            self._failing_since_s = self._failing_since_s or now_s
+            if now_s - self._failing_since_s > GIVE_UP_S:
+                reason = f"no results could be read for {GIVE_UP_S:g} s: {self._query.failure}"
+                raise PenstockError(f"topic {self._topic}: {reason}")
+            self._query.again()
             return False
-        if not is_waiting(self._query):
+        if not self._query.waiting:
             return False
         self._failing_since_s = None
-        return time.monotonic() - self._batch_s > IDLE_S
-
-    def _restart(self) -> None:
-        now_s = time.monotonic()
-        self._failing_since_s = self._failing_since_s or now_s
-        reason = failure_of(self._query)
-        if now_s - self._failing_since_s > GIVE_UP_S:
-            raise PenstockError(f"topic {self._topic}: no results could be read for {GIVE_UP_S:g} s: {reason}")
-        print(f"pipelines: results query begins again from its checkpoint: {reason}", flush=True)  # noqa: T201
-        self._query = self._begin()
+        return now_s - self._batch_s > IDLE_S
 
     def finish(self, timeout_s: float) -> bool:
         """Read what the topic holds now and stop; whether that was done in time."""
         deadline_s = time.monotonic() + timeout_s
         finished = False
         while not finished and (left_s := deadline_s - time.monotonic()) > 0:
-            if self._query is None or not self._query.isActive:
-                self._query = self._begin()
-            finished = _drain(self._query, left_s)
-        if self._query is not None:
-            stop_between_batches(self._query)
+            finished = self._query.drain(left_s)
+        self._query.stop()
         return finished
-
-
-def _drain(query: StreamingQuery, timeout_s: float) -> bool:
-    """Wait until a query has processed all there is; False if it failed or the time was too short."""
-    done = threading.Event()
-
-    def wait() -> None:
-        with suppress(StreamingQueryException):
-            query.processAllAvailable()
-            done.set()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    return done.is_set()
-
-
-def is_waiting(query: StreamingQuery) -> bool:
-    """Whether a query has seen all its source offered, and waits for its next trigger or for data."""
-    return str(query.status["message"]).startswith("Waiting for")
-
-
-def await_first_trigger(query: StreamingQuery, stop: threading.Event) -> None:
-    """Return once a query has asked its source for the first time, or ended, or ``stop`` is set."""
-    while query.isActive and not stop.wait(0.1):
-        if query.lastProgress or is_waiting(query):
-            return
-
-
-def stop_between_batches(query: StreamingQuery, patience_s: float = 3.0) -> None:
-    """Stop a query while it waits for its next trigger: one that is interrupted in a batch tells it as an error."""
-    deadline_s = time.monotonic() + patience_s
-    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    query.stop()
-
-
-def failure_of(query: StreamingQuery | None) -> str:
-    """Why a query ended, in one line."""
-    failure = query.exception() if query else None
-    return str(failure).strip().splitlines()[0] if failure else "it ended by itself"

@@ -5,7 +5,7 @@ Both answer with the same numbers to the last bit: sums and ranks are taken over
 
 import math
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -15,32 +15,27 @@ import pyarrow.parquet as pq
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
-from penstock.measures import PERCENTILES, Completions, Ints, completions, histogram, nearest_ranks, slo_share
+from penstock.measures import (
+    PARTS,
+    RANKED,
+    Distribution,
+    Ints,
+    Part,
+    completions,
+    histogram,
+    nearest_ranks,
+    ranked_distribution,
+    slo_share,
+)
 from penstock.rundir import RunDirectory
 
 COLUMNS: Final = ("id", "outcome", "terminal", "intended_ns", "sent_ns", "started_ns", "finished_ns")
 """Columns of results/*.parquet that measures are taken from."""
 
-Part = Literal["latency", "send_delay", "queueing", "service"]
-PARTS: Final[Mapping[Part, tuple[str, str]]] = {
-    "latency": ("intended_ns", "finished_ns"),
-    "send_delay": ("intended_ns", "sent_ns"),
-    "queueing": ("sent_ns", "started_ns"),
-    "service": ("started_ns", "finished_ns"),
-}
-"""Each part of the latency: from, to."""
-
-
-class Distribution(msgspec.Struct, frozen=True):
-    """Mean and exact nearest-rank percentiles (``p50`` …) in seconds, and how many values lie below zero."""
-
-    mean_s: float
-    percentiles_s: Mapping[str, float]
-    negative: int
-
 
 class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's raw results say. ``parts`` is empty where no event completed.
+    """Measures of a run's raw results. ``parts`` is empty where no event completed; ``negative`` counts the values of a
+    part below zero.
 
     ``redelivered``: results of completed events beyond the first of each id; ``other_outcomes``: terminal results that
     are not completed; ``unmeasured``: completed ones without id or times. ``histogram``: log bucket → events.
@@ -53,22 +48,13 @@ class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
     slo_s: float
     slo_share: float | None
     parts: Mapping[Part, Distribution]
+    negative: Mapping[Part, int]
     histogram: Mapping[int, int]
 
 
-def percentile_names() -> list[str]:
-    """``p50`` … ``p99.9``."""
-    return [f"p{percentile:g}" for percentile in PERCENTILES]
-
-
-def distribution(total_ns: int, ranked_ns: Ints, count: int, negative: int) -> Distribution:
-    """From the exact sum, the values at ``nearest_ranks(count)``, and counts."""
-    values = (ranked_ns / NANOS_PER_SECOND).tolist()
-    return Distribution(
-        mean_s=total_ns / count / NANOS_PER_SECOND,
-        percentiles_s=dict(zip(percentile_names(), values, strict=True)),
-        negative=negative,
-    )
+def exact_distribution(total_ns: int, ranked_ns: Ints, count: int) -> Distribution:
+    """From the exact sum and the values at the ranks of ``penstock.measures.RANKED``."""
+    return ranked_distribution(total_ns / count / NANOS_PER_SECOND, ranked_ns / NANOS_PER_SECOND)
 
 
 def result_files(directory: RunDirectory) -> list[str]:
@@ -100,6 +86,7 @@ def measure(directory: RunDirectory) -> RunMeasures:
     counts = terminal["outcome"].value_counts().to_pylist()
     buckets, bucket_counts = histogram(events.latency_s)
     share = slo_share(events.latency_s, slo_s)
+    ordered_ns = {part: np.sort(events.part_ns(part)) for part in PARTS if len(events.event_id)}
     return RunMeasures(
         completed=len(events.event_id),
         redelivered=events.redelivered,
@@ -107,14 +94,12 @@ def measure(directory: RunDirectory) -> RunMeasures:
         other_outcomes={entry["values"]: entry["counts"] for entry in counts if entry["values"] != "completed"},
         slo_s=slo_s,
         slo_share=None if math.isnan(share) else share,
-        parts={part: _distribution(events, *ends) for part, ends in PARTS.items() if len(events.event_id)},
+        parts={part: _distribution(values_ns) for part, values_ns in ordered_ns.items()},
+        negative={part: int(np.searchsorted(values_ns, 0)) for part, values_ns in ordered_ns.items()},
         histogram=dict(zip(buckets.tolist(), bucket_counts.tolist(), strict=True)),
     )
 
 
-def _distribution(events: Completions, begin: str, end: str) -> Distribution:
-    values_ns: Ints = np.sort(getattr(events, end) - getattr(events, begin))
-    ranks = nearest_ranks(len(values_ns))
-    return distribution(
-        int(values_ns.sum()), values_ns[ranks - 1], len(values_ns), int(np.count_nonzero(values_ns < 0))
-    )
+def _distribution(ordered_ns: Ints) -> Distribution:
+    count = len(ordered_ns)
+    return exact_distribution(int(ordered_ns.sum()), ordered_ns[nearest_ranks(count, RANKED) - 1], count)

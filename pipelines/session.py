@@ -51,9 +51,7 @@ def spark_session(
     folder: Path,
     *,
     jars: Sequence[Path] = (),
-    heap_mb: int = 1024,
     cores: int = 1,
-    shuffle_partitions: int = 1,
     elsewhere: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """A session of its own JVM that ends with the block, whatever happens.
@@ -71,9 +69,7 @@ def spark_session(
     for part in ("local", "tmp", "warehouse", "ivy"):
         (folder / part).mkdir(parents=True, exist_ok=True)
     _set_environment(folder, loopback=not elsewhere)
-    settings = _configuration(
-        name, folder, jars=jars, heap_mb=heap_mb, cores=cores, shuffle_partitions=shuffle_partitions
-    )
+    settings = _configuration(name, folder, jars, cores)
     conf = SparkConf(loadDefaults=False).setAll(list({**settings, **(elsewhere or {})}.items()))
     try:
         # The JVM's own current folder: Spark 4.0.0 makes a folder "artifacts" there.
@@ -104,7 +100,7 @@ def executors_elsewhere() -> dict[str, str]:
 
 def connector_jars() -> list[Path]:
     """Spark's Kafka connector. Raises PenstockError that names a jar that is missing."""
-    jars = {jar.name: jar for jar in Folders().spark_jars}
+    jars = {jar.name: jar for jar in Folders().jars_of("spark")}
     missing = [name for name in CONNECTOR if name not in jars]
     if missing:
         raise PenstockError(
@@ -122,20 +118,18 @@ def _require_java() -> None:
 
 
 def _set_environment(folder: Path, *, loopback: bool) -> None:
-    """What Spark reads from the environment; somebody else's Spark or its settings must not get in."""
-    for name in ("SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON"):
+    """The variables that Spark reads; settings of another Spark on the machine are removed."""
+    for name in ("SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP"):
         os.environ.pop(name, None)
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.environ.pop("SPARK_LOCAL_IP", None)
-    if loopback:
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    os.environ["SPARK_LOCAL_DIRS"] = str(folder / "local")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ |= {
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "PYSPARK_PYTHON": sys.executable,
+        **({"SPARK_LOCAL_IP": "127.0.0.1"} if loopback else {}),
+    }
 
 
-def _configuration(
-    name: str, folder: Path, *, jars: Sequence[Path], heap_mb: int, cores: int, shuffle_partitions: int
-) -> dict[str, str]:
+def _configuration(name: str, folder: Path, jars: Sequence[Path], cores: int) -> dict[str, str]:
     options = [
         *JVM_OPTIONS,
         f"-Djava.io.tmpdir={folder / 'tmp'}",
@@ -148,7 +142,7 @@ def _configuration(
         "spark.jars": ",".join(jar.absolute().as_uri() for jar in jars),
         "spark.jars.ivy": str(folder / "ivy"),
         "spark.local.dir": str(folder / "local"),
-        "spark.driver.memory": f"{heap_mb}m",
+        "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": " ".join(options),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -159,7 +153,7 @@ def _configuration(
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(shuffle_partitions),
+        "spark.sql.shuffle.partitions": "1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -188,11 +182,9 @@ def _end(session: SparkSession) -> None:
     if gateway is None:
         return
     gateway.shutdown()
-    process: subprocess.Popen[bytes] | None = gateway.proc
-    if process is None:
-        return
-    if process.stdin is not None:
-        process.stdin.close()
+    process: subprocess.Popen[bytes] = gateway.proc
+    assert process.stdin is not None
+    process.stdin.close()
     try:
         process.wait(STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -1,13 +1,11 @@
 """The analytics process of a run: ``python -m pipelines.stream --run DIR``.
 
-Structured Streaming reads the results topic while the run goes on; figures per second and stage go to Parquet and
+Structured Streaming reads the results topic during the run; figures per second and stage go to Parquet and
 Prometheus, and a second query brings Prometheus' own series into the run's directory. SIGTERM: read all, write, end.
 """
 
-import argparse
 import os
 import shutil
-import signal
 import sys
 import threading
 import time
@@ -19,12 +17,12 @@ from prometheus_client import CollectorRegistry
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
+from penstock.adapters.exposition import expose
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
-from penstock.exposition import expose
+from penstock.process_main import on_termination, process_parser, run_main
 from penstock.records import Result, encode
 from penstock.rundir import RunDirectory
-from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
 from pipelines.prometheus_query import PrometheusQuery
 from pipelines.publication import Publication
@@ -52,7 +50,18 @@ class Analytics:
             slo_s=spec.slo_s,
             folder=folder,
         )
-        self._prometheus = _prometheus_query(spark, directory, spec, endpoints, folder)
+        self._prometheus: PrometheusQuery | None = None
+        if endpoints.prometheus:
+            self._prometheus = PrometheusQuery(
+                spark,
+                url=endpoints.prometheus,
+                run=spec.run,
+                path=directory.metrics_folder / PROMETHEUS_FILE,
+                folder=folder,
+                start_ns=spec.start_ns or time.time_ns(),
+            )
+        else:
+            _say("PENSTOCK_PROMETHEUS is not set: the run's directory gets no replicas, lag and decisions from it")
         expose(f"{spec.run}-pipelines", endpoints.scrape_targets, {"run": spec.run}, registry)
 
     def start(self, stop: threading.Event) -> None:
@@ -62,7 +71,7 @@ class Analytics:
         self._results.start(stop)
 
     def run(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set; then read what there is, write and return."""
+        """Run until ``stop`` is set; then read the rest, write and return."""
         while not stop.wait(WATCH_S):
             if self._results.watch():
                 self._publication.publish(time.time_ns() - round(IDLE_S * NANOS_PER_SECOND))
@@ -74,22 +83,6 @@ class Analytics:
             self._prometheus.finish()
         if not drained:
             raise PenstockError(f"the results topic could not be read to its end within {DRAIN_TIMEOUT_S:g} s")
-
-
-def _prometheus_query(
-    spark: SparkSession, directory: RunDirectory, spec: RunSpec, endpoints: Endpoints, folder: Path
-) -> PrometheusQuery | None:
-    if not endpoints.prometheus:
-        _say("PENSTOCK_PROMETHEUS is not set: this run's directory gets no replicas, lag and decisions from Prometheus")
-        return None
-    return PrometheusQuery(
-        spark,
-        url=endpoints.prometheus,
-        run=spec.run,
-        path=directory.metrics_folder / PROMETHEUS_FILE,
-        folder=folder,
-        start_ns=spec.start_ns or time.time_ns(),
-    )
 
 
 def _warm_up(spark: SparkSession, slo_s: float, folder: Path) -> None:
@@ -104,18 +97,13 @@ def _warm_up(spark: SparkSession, slo_s: float, folder: Path) -> None:
     def discard(batch: DataFrame, _: int) -> None:
         to_columns(batch)
 
-    query = (
-        measured_results(raw, slo_s)
-        .writeStream.trigger(availableNow=True)
-        .option("checkpointLocation", str(folder / "warm-up-checkpoint"))
-        .foreachBatch(discard)
-        .start()
-    )
-    query.awaitTermination()
+    writer = measured_results(raw, slo_s).writeStream.trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(folder / "warm-up-checkpoint"))
+    writer.foreachBatch(discard).start().awaitTermination()
 
 
 def analyse(directory: RunDirectory, endpoints: Endpoints, stop: threading.Event) -> None:
-    """The whole life of the process. Raises PenstockError for what the user can mend."""
+    """The process from start to end. Raises PenstockError for errors that the user can correct."""
     ready = directory.path / "pipelines-ready"
     ready.unlink(missing_ok=True)
     directory.metrics_folder.mkdir(exist_ok=True)
@@ -140,18 +128,11 @@ def _say(line: str) -> None:
 
 def main() -> int:
     """Entry point; the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pipelines.stream", description=__doc__)
-    parser.add_argument("--run", type=Path, required=True, help="run directory, with its run.json")
+    given = process_parser("pipelines.stream", __doc__ or "").parse_args()
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    on_termination(stop.set)
     os.nice(NICENESS)
-    try:
-        analyse(RunDirectory.open(parser.parse_args().run), Endpoints(), stop)
-    except PenstockError as error:
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
-        return error.exit_code
-    return 0
+    return run_main(lambda: analyse(RunDirectory.open(given.run), Endpoints(), stop))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sub-commands of ``penstock`` that this room brings: ``workloads`` and ``schedule``."""
+"""``penstock workloads`` and ``penstock schedule``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,18 +21,18 @@ def register(app: typer.Typer) -> None:
 
 
 def workloads() -> None:
-    """List the workloads with their parameters, as `penstock schedule` and experiments take them."""
+    """List the workloads with their parameters."""
     from rich.console import Console
     from rich.table import Table
 
     from producers.workloads.catalogue import WORKLOADS, parameter_texts
 
-    table = Table("workload", "what it is", "parameters", "arrivals", box=None, pad_edge=False)
+    table = Table("workload", "description", "parameters", "arrivals", box=None, pad_edge=False)
     for kind in WORKLOADS.values():
         parameters = ", ".join(parameter_texts(kind)) or "none"
         table.add_row(kind.name, kind.summary, parameters, kind.arrivals)
     Console().print(table)
-    typer.echo("\nParameters without a value have to be given, as in: constant:rate_per_s=200,duration_s=30")
+    typer.echo("\nParameters without a value are required, as in: constant:rate_per_s=200,duration_s=30")
 
 
 def schedule(
@@ -44,14 +44,12 @@ def schedule(
     partitions: Annotated[int, typer.Option(help="Partitions of the topic.")] = 5,
     hot_partitions: Annotated[int, typer.Option(help="The first N partitions are hot; 0: all are equal.")] = 0,
     hot_share: Annotated[float, typer.Option(help="Share of the events that the hot partitions take together.")] = 0.5,
-    from_s: Annotated[float, typer.Option("--from", help="First second of the workload to play.")] = 0.0,
-    seconds: Annotated[
-        float | None, typer.Option(help="Seconds of the workload to play.", show_default="to its end")
-    ] = None,
+    from_s: Annotated[float, typer.Option("--from", help="First second of the workload.")] = 0.0,
+    seconds: Annotated[float | None, typer.Option(help="Seconds of the workload.", show_default="to its end")] = None,
     speed: Annotated[float, typer.Option(help="Rates × this, durations ÷ this.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 1,
 ) -> None:
-    """Make the schedule of a workload: the intended time and the partition of each event. Then say what is in it."""
+    """Make the schedule of a workload (intended time and partition of each event) and print its figures."""
     from producers.schedule import hot_weights, make_schedule
     from producers.workloads import parse_workload
 
@@ -66,12 +64,12 @@ def schedule(
         speed=speed,
     )
     if not out.parent.is_dir() or out.is_dir():
-        raise PenstockError(f"{out}: cannot be written; name a file in an existing folder")
+        raise PenstockError(f"{out}: cannot be written; choose a file in an existing folder")
     made.write(out)
-    _tell(made, out)
+    _print(made, out)
 
 
-def _tell(made: "Schedule", out: Path) -> None:
+def _print(made: "Schedule", out: Path) -> None:
     import numpy as np
 
     per_second = made.arrivals_per_second()

@@ -1,10 +1,9 @@
-"""What became of each event of a schedule, as its sender knows it: the first of a run's three counts.
+"""The outcome of each event of a schedule for its sender: the first of a run's three counts.
 
-An event is acknowledged once the broker's delivery report says so; whatever is not was never sent, for a stated reason.
+An event is acknowledged by the broker's delivery report. Every other event was never sent, for a stated reason.
 """
 
 from array import array
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,7 +15,7 @@ import pyarrow.parquet as pq
 from penstock.measures import percentiles_s
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
-from producers.share import WHOLE, Share
+from producers.shard import WHOLE, Shard
 
 Ints = npt.NDArray[np.int64]
 
@@ -28,7 +27,6 @@ class SenderFigures(msgspec.Struct, frozen=True, kw_only=True):
     report. Send delay runs from intended to handed over; None where nothing was issued.
     """
 
-    run: str
     scheduled: int
     issued: int
     acknowledged: int
@@ -40,41 +38,39 @@ class SenderFigures(msgspec.Struct, frozen=True, kw_only=True):
     send_delay_max_s: float | None
 
 
-def together(parts: Sequence[SenderFigures]) -> SenderFigures:
-    """Of several senders with a share each, one at least. Numbers add up; of each percentile it is the worst sender's,
-    which is no less than that of all their events.
-    """
-    scheduled, issued = sum(part.scheduled for part in parts), sum(part.issued for part in parts)
-
-    def worst(name: str) -> float | None:
-        return max((value for part in parts if (value := getattr(part, name)) is not None), default=None)
-
+def figures_of(deliveries: pa.Table) -> SenderFigures:
+    """The figures of rows of ``delivery.parquet``."""
+    # numpy, since a query of Arrow starts threads in a process that is about to end.
+    sent_ns, intended_ns = (deliveries[name].fill_null(0).to_numpy() for name in ("sent_ns", "intended_ns"))
+    delay_s = (sent_ns - intended_ns)[sent_ns > 0] / 1e9
+    scheduled, issued = len(deliveries), len(delay_s)
+    acknowledged = scheduled - deliveries["acked_ns"].null_count
+    p50, p99, most = percentiles_s(delay_s, (50.0, 99.0, 100.0)).tolist() if issued else (None, None, None)
     return SenderFigures(
-        run=parts[0].run,
         scheduled=scheduled,
         issued=issued,
-        acknowledged=sum(part.acknowledged for part in parts),
-        failed=sum(part.failed for part in parts),
-        never_sent=sum(part.never_sent for part in parts),
+        acknowledged=acknowledged,
+        failed=issued - acknowledged,
+        never_sent=scheduled - acknowledged,
         issued_share=issued / scheduled if scheduled else 1.0,
-        send_delay_p50_s=worst("send_delay_p50_s"),
-        send_delay_p99_s=worst("send_delay_p99_s"),
-        send_delay_max_s=worst("send_delay_max_s"),
+        send_delay_p50_s=p50,
+        send_delay_p99_s=p99,
+        send_delay_max_s=most,
     )
 
 
 class DeliveryLog:
-    """One entry an event of the schedule, or of a share of one, in its order. The sender writes plain arrays,
+    """One entry an event of the schedule, or of a shard of one, in its order. The sender writes plain arrays,
     everything else is computed from them.
 
     ``sent_ns`` and ``acked_ns`` are 0 and ``offset`` is -1 while unknown; ``intended_ns`` is shape (events,).
     ``reached``: the sender is done with so many of them.
     """
 
-    def __init__(self, spec: RunSpec, schedule: Schedule, share: Share = WHOLE) -> None:
-        schedule = share.part(schedule)
+    def __init__(self, spec: RunSpec, schedule: Schedule, shard: Shard = WHOLE) -> None:
+        schedule = shard.part(schedule)
         self.run = spec.run
-        self._ids = share.ids(len(schedule))
+        self._ids = shard.ids(len(schedule))
         self.intended_ns: Ints = spec.start_ns + schedule.intended_offset_ns
         self.partition = schedule.partition
         self.sent_ns = array("q", bytes(8 * len(schedule)))
@@ -102,34 +98,19 @@ class DeliveryLog:
         issued = sent_ns > 0
         return np.asarray((sent_ns[issued] - self.intended_ns[first:end][issued]) / 1e9)
 
-    def figures(self) -> SenderFigures:
-        """The sender's figures over all events."""
-        delay_s = self.send_delay_s(0, len(self))
-        known = len(delay_s) > 0
-        p50, p99 = percentiles_s(delay_s, (50.0, 99.0)).tolist()
-        issued, acknowledged = self.issued, self.acknowledged
-        return SenderFigures(
-            run=self.run,
-            scheduled=len(self),
-            issued=issued,
-            acknowledged=acknowledged,
-            failed=issued - acknowledged,
-            never_sent=len(self) - acknowledged,
-            issued_share=issued / len(self) if len(self) else 1.0,
-            send_delay_p50_s=p50 if known else None,
-            send_delay_p99_s=p99 if known else None,
-            send_delay_max_s=float(delay_s.max()) if known else None,
-        )
-
-    def write(self, path: Path, *, unsent: str) -> None:
-        """Parquet, one row an event: id, intended_ns, sent_ns, acked_ns, partition, offset, error; null is unknown.
+    def table(self, *, unsent: str) -> pa.Table:
+        """One row an event: id, intended_ns, sent_ns, acked_ns, partition, offset, error; null is unknown.
 
         ``error`` says why an event was not acknowledged; ``unsent`` is that reason for those never handed over.
         """
         sent_ns, acked_ns, offset = (
             np.frombuffer(column, dtype=np.int64) for column in (self.sent_ns, self.acked_ns, self.offset)
         )
-        table = pa.table(
+        reasons: list[str | None] = [None] * len(self)
+        for row in np.flatnonzero(acked_ns == 0).tolist():
+            otherwise = "no delivery report before the sender ended" if sent_ns[row] else unsent
+            reasons[row] = self.errors.get(row, otherwise)
+        return pa.table(
             {
                 "id": np.asarray(self._ids, dtype=np.int64),
                 "intended_ns": self.intended_ns,
@@ -137,16 +118,14 @@ class DeliveryLog:
                 "acked_ns": pa.array(acked_ns, mask=acked_ns == 0),
                 "partition": self.partition,
                 "offset": pa.array(offset, mask=offset < 0),
-                "error": pa.array(self._reasons(sent_ns, acked_ns, unsent), type=pa.string()),
+                "error": pa.array(reasons, type=pa.string()),
             }
         )
+
+    def write(self, path: Path, *, unsent: str) -> SenderFigures:
+        """Write the table as Parquet; returns its figures."""
+        table = self.table(unsent=unsent)
         partial = path.with_name(path.name + ".partial")
         pq.write_table(table, partial, compression="zstd")
         partial.replace(path)
-
-    def _reasons(self, sent_ns: Ints, acked_ns: Ints, unsent: str) -> list[str | None]:
-        reasons: list[str | None] = [None] * len(self)
-        for row in np.flatnonzero(acked_ns == 0).tolist():
-            otherwise = "no delivery report before the sender ended" if sent_ns[row] else unsent
-            reasons[row] = self.errors.get(row, otherwise)
-        return reasons
+        return figures_of(table)

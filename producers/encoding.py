@@ -13,7 +13,7 @@ from penstock.schedule import Schedule
 from penstock.signing import Signer
 from penstock.systems import NetworkSystem
 from producers.payments import payments
-from producers.share import WHOLE, Share
+from producers.shard import WHOLE, Shard
 
 _UNSENT = b'"sent_ns":0'
 _SENT = b'"sent_ns":'
@@ -32,16 +32,16 @@ class SignedRecord(NamedTuple):
 
 
 def signed_records(
-    spec: RunSpec, schedule: Schedule, signing_key: bytes, share: Share = WHOLE
+    spec: RunSpec, schedule: Schedule, signing_key: bytes, shard: Shard = WHOLE
 ) -> Iterator[SignedRecord]:
-    """The record of each event of a run whose ``start_ns`` is set, or of those of a share of them, in the schedule's
-    order, made when asked for. In a pub/sub network the schedule's column ``partition`` says of which job type it is.
+    """The record of each event of a run whose ``start_ns`` is set, or of those of a shard of them, in the schedule's
+    order, made when asked for. In a pub/sub network the schedule's column ``partition`` is the job type.
     """
     deadline_after_ns = round(spec.slo_s * NANOS_PER_SECOND)
     signer = Signer(signing_key, spec.run)
     offsets_ns = schedule.intended_offset_ns.data
     jobs = [job.job for job in spec.system.jobs] if isinstance(spec.system, NetworkSystem) else []
-    for event_id, payment in islice(enumerate(payments(schedule, spec.seed)), share.number, None, share.of):
+    for event_id, payment in islice(enumerate(payments(schedule, spec.seed)), shard.number, None, shard.of):
         intended_ns = spec.start_ns + offsets_ns[event_id]
         payload = encode(payment)
         event = Event(

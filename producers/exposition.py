@@ -12,23 +12,8 @@ from penstock import metrics
 from producers.delivery import DeliveryLog
 
 SEND_DELAY_BOUNDS_S = (
-    0.0001,
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    2.5,
-    5,
-    10,
-    30,
+    *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1, 2.5, 5, 10, 30),
 )
 
 
@@ -52,19 +37,15 @@ class SenderMetrics(Collector):
             counter = CounterMetricFamily(name, text, labels=("run",))
             counter.add_metric(run, value)
             yield counter
-        self._count_delays()
+        # Take in the events that were reached since the last time; they are reached in the order of their ids.
+        reached = self._log.reached
+        delay_s = self._log.send_delay_s(self._counted, reached)
+        self._counted = reached
+        buckets = np.searchsorted(SEND_DELAY_BOUNDS_S, delay_s, side="left")  # a bucket holds what is at most its bound
+        self._delay_counts += np.bincount(buckets, minlength=len(self._delay_counts))
+        self._delay_sum_s += float(delay_s.sum())
         cumulative = np.cumsum(self._delay_counts).tolist()
         bounds = [*map(floatToGoString, SEND_DELAY_BOUNDS_S), "+Inf"]
         delay = HistogramMetricFamily(metrics.SEND_DELAY, "Intended send time to hand-over", labels=("run",))
         delay.add_metric(run, list(zip(bounds, cumulative, strict=True)), self._delay_sum_s)
         yield delay
-
-    def _count_delays(self) -> None:
-        """Take in the events that were reached since the last time; they are reached in the order of their ids."""
-        reached = self._log.reached
-        delay_s = self._log.send_delay_s(self._counted, reached)
-        self._counted = reached
-        # A bucket holds what is at most its bound.
-        buckets = np.searchsorted(SEND_DELAY_BOUNDS_S, delay_s, side="left")
-        self._delay_counts += np.bincount(buckets, minlength=len(self._delay_counts))
-        self._delay_sum_s += float(delay_s.sum())

@@ -1,8 +1,8 @@
-"""Puts true latencies on Locust's page: from intended time, in Penstock's log buckets.
+"""Shows true latencies on Locust's page: from the intended time, in Penstock's log buckets.
 
-Locust rounds response times to two digits and counts a percentile's rank from below, so that its p99 of a hundred
-events is the largest of them. ``use_log_buckets`` replaces both by ``penstock.measures``; histograms are added to its
-statistics as a worker's report is, so that nothing depends on how many events there are.
+Locust rounds response times to two digits, and its p99 of a hundred events is the largest of them. ``use_log_buckets``
+replaces both by ``penstock.measures``. Histograms are merged into its statistics as a worker's report is, so that the
+cost does not depend on the number of events.
 """
 
 from typing import Final
@@ -19,14 +19,14 @@ FAILED: Final = "not completed: failed, rejected or dead-lettered"
 
 
 def bucket_ms(response_time_ms: float) -> float:
-    """Upper bound of the log bucket of a response time, milliseconds; in place of ``locust.stats``' two digits."""
+    """Upper bound of the log bucket of a response time, in milliseconds."""
     return float(bucket_upper_s(bucket_of(response_time_ms / 1000)) * 1000)
 
 
 def percentile_ms(response_times: dict[float, int], num_requests: int, percent: float) -> float:
     """Nearest-rank percentile (``percent`` from 0 to 1) of a histogram {upper bound in ms: count}; 0 for none.
 
-    ``num_requests`` is Locust's own count, which the histogram has anyway.
+    ``num_requests`` is Locust's own count, which the histogram has too.
     """
     del num_requests
     if not response_times:
@@ -39,7 +39,7 @@ def percentile_ms(response_times: dict[float, int], num_requests: int, percent: 
 
 
 def use_log_buckets() -> None:
-    """From now on, in this process."""
+    """Replace Locust's rounding and percentiles in this process."""
     locust.stats.bucket_response_time = bucket_ms  # type: ignore[assignment]
     locust.stats.calculate_response_time_percentile = percentile_ms  # type: ignore[assignment]
 
@@ -51,17 +51,13 @@ class Bridge:
         self._stats = stats
         self._missed = f"after the SLO of {slo_s:g} s"
 
-    def take(self, batch: Batch) -> None:
-        """A batch counts in the total and in the row of its stage."""
+    def add(self, batch: Batch) -> None:
+        """Count a batch in the total and in the row of its stage."""
         entry = stats_entry(batch)
         for into in (self._stats.total, self._stats.get(batch.stage, METHOD)):
             into.extend(entry)
         self._fail(batch.stage, self._missed, batch.missed)
         self._fail(batch.stage, FAILED, batch.failed)
-
-    def trouble(self, message: str) -> None:
-        """Something that is no event's latency went wrong."""
-        self._stats.log_error("", "load session", message)
 
     def _fail(self, stage: str, reason: str, count: int) -> None:
         if not count:
@@ -72,7 +68,7 @@ class Bridge:
 
 
 def stats_entry(batch: Batch) -> StatsEntry:
-    """A batch as Locust would have counted its events one by one."""
+    """A batch as if Locust had counted its events one by one."""
     entry = StatsEntry(RequestStats(), batch.stage, METHOD)
     completed = sum(batch.counts)
     bounds_ms = (bucket_upper_s(batch.buckets) * 1000).tolist()

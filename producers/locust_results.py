@@ -1,36 +1,36 @@
-"""Reads a run's results and hands them to Locust: ``python -m producers.locust_results --run DIR``.
+"""Reads a run's results for Locust: ``python -m producers.locust_results --run DIR``.
 
-One line of JSON (``Batch``) a second and stage on standard output. SIGTERM: read what is there, then end.
+It writes one line of JSON (``Batch``) per second and stage to standard output. SIGTERM: read to the end, then exit.
+It exits at once when its standard input ends: the session that started it has been killed.
 """
 
-import argparse
+import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import msgspec
 import numpy as np
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from penstock.adapters.kafka import assign_from_start, broker_errors, make_consumer, partitions_of, values
 from penstock.clock import NANOS_PER_SECOND
-from penstock.errors import PenstockError
 from penstock.measures import histogram
+from penstock.process_main import process_parser, run_main
 from penstock.records import Result, result_decoder
 from penstock.rundir import RunDirectory
 from penstock.settings import Endpoints
-from producers.locust_messages import Batch, in_lines, tell
+from producers.locust_messages import Batch, in_lines, write_message
 
 FLUSH_S: Final = 0.5
 LAST_S: Final = 1.0
-"""After SIGTERM, nothing new for this long means that everything was read."""
-LOOK_S: Final = 10.0
+"""After SIGTERM, no new result for this long means that all were read."""
+KAFKA_S: Final = 10.0
 
 
 class Batches:
-    """Terminal results by stage and second, each event once (its earliest result here is the first one read)."""
+    """Terminal results by stage and second; of each event, the first one read."""
 
     def __init__(self, slo_s: float) -> None:
         self._slo_ns = round(slo_s * NANOS_PER_SECOND)
@@ -46,14 +46,14 @@ class Batches:
         self._results.setdefault((result.stage, result.finished_ns // NANOS_PER_SECOND), []).append(result)
 
     def drain(self) -> Iterator[Batch]:
-        """Everything since the last time."""
+        """All results since the last call."""
         results, self._results = self._results, {}
         for (stage, second), found in sorted(results.items(), key=lambda item: item[0]):
             yield from batches_of(stage, second, found, self._slo_ns)
 
 
 def batches_of(stage: str, second: int, results: Iterable[Result], slo_ns: int) -> Iterator[Batch]:
-    """The histogram of one second of a stage, in pieces; all that is not the histogram is in the first of them."""
+    """The histogram of one second of a stage, in pieces; the other figures are in the first piece."""
     latencies, failed = [], 0
     for result in results:
         if result.outcome == "completed" and result.intended_ns is not None:
@@ -65,75 +65,66 @@ def batches_of(stage: str, second: int, results: Iterable[Result], slo_ns: int) 
         return
     latency_s = np.asarray(latencies) / NANOS_PER_SECOND
     least_s, most_s = float(latency_s.min()), float(latency_s.max())
-    first = True
+    missed = sum(latency > slo_ns for latency in latencies)
+    of_all: dict[str, Any] = {"sum_s": float(latency_s.sum()), "missed": missed, "failed": failed}
     for buckets, counts in in_lines(*histogram(latency_s)):
-        batch = Batch(stage, second, buckets, counts, least_s=least_s, most_s=most_s)
-        if first:
-            missed = sum(latency > slo_ns for latency in latencies)
-            batch = msgspec.structs.replace(batch, sum_s=float(latency_s.sum()), missed=missed, failed=failed)
-        yield batch
-        first = False
+        yield Batch(stage, second, buckets, counts, least_s=least_s, most_s=most_s, **of_all)
+        of_all = {}
 
 
 class Reader:
-    """Reads the results topic from its beginning: the topic is the run's own."""
+    """Reads the run's results topic from its beginning."""
 
     def __init__(self, directory: RunDirectory, bootstrap: str) -> None:
         spec = directory.spec()
         self._batches = Batches(spec.slo_s)
         self._stopping = False
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": f"{spec.run}.locust",
-                "enable.auto.commit": False,
-                "fetch.wait.max.ms": 100,
-                "log_level": 0,
-            }
-        )
-        try:
-            partitions = self._consumer.list_topics(spec.results_topic, timeout=LOOK_S).topics[spec.results_topic]
-        except KafkaException as error:
-            raise PenstockError(f"Kafka does not answer ({error.args[0].str()})") from None
-        self._consumer.assign([TopicPartition(spec.results_topic, each, 0) for each in partitions.partitions])
+        self._consumer = make_consumer(bootstrap, f"{spec.run}.locust", fetch_wait_max_ms=100, log_level=0)
+        with broker_errors():
+            partitions = partitions_of(self._consumer, spec.results_topic, KAFKA_S)
+        assign_from_start(self._consumer, spec.results_topic, partitions)
 
     def stop(self, *_: object) -> None:
-        """Read what is there, then end. Takes what a signal handler is given."""
+        """Read to the end, then exit. A signal handler."""
         self._stopping = True
 
     def run(self) -> None:
-        """Tell batches until stopped."""
-        told_s = news_s = time.monotonic()
+        """Write batches until stopped."""
+        written_s = news_s = time.monotonic()
         while not (self._stopping and time.monotonic() - news_s > LAST_S):
-            for message in self._consumer.consume(1000, 0.1):
-                if message.error() is None:
-                    news_s = time.monotonic()
-                    self._batches.add(result_decoder.decode(message.value() or b""))
-            if time.monotonic() - told_s >= FLUSH_S:
-                told_s = time.monotonic()
-                self._tell()
-        self._tell()
+            for value in values(self._consumer.consume(1000, 0.1)):
+                news_s = time.monotonic()
+                self._batches.add(result_decoder.decode(value))
+            if time.monotonic() - written_s >= FLUSH_S:
+                written_s = time.monotonic()
+                self._write()
+        self._write()
         self._consumer.close()
 
-    def _tell(self) -> None:
+    def _write(self) -> None:
         for batch in self._batches.drain():
-            tell(batch)
+            write_message(batch)
 
 
-def main() -> None:
-    """Entry point: an error in one line on standard error and exit code 2."""
-    parser = argparse.ArgumentParser(prog="python -m producers.locust_results", description=__doc__)
-    parser.add_argument("--run", type=Path, required=True, metavar="DIR", help="run directory with its run.json")
-    arguments = parser.parse_args()
-    try:
-        reader = Reader(RunDirectory.open(arguments.run), Endpoints().require("kafka"))
-    except PenstockError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(error.exit_code)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started us says when
-    signal.signal(signal.SIGTERM, reader.stop)
-    reader.run()
+def exit_with_session() -> None:
+    """Exit when standard input, a pipe of the session, ends."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(1)
+
+
+def main() -> int:
+    """Entry point; the exit code."""
+    given = process_parser("producers.locust_results", __doc__ or "").parse_args()
+
+    def work() -> None:
+        reader = Reader(RunDirectory.open(given.run), Endpoints().require("kafka"))
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one by SIGTERM
+        signal.signal(signal.SIGTERM, reader.stop)
+        threading.Thread(target=exit_with_session, daemon=True).start()
+        reader.run()
+
+    return run_main(work)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

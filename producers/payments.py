@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock.records import Payment
 from penstock.schedule import Schedule
-from producers.streams import streams
+from producers.random_streams import streams
 
 ACCOUNTS_PER_PARTITION = 1000
 MERCHANTS = 500

@@ -1,26 +1,27 @@
-"""Sending to RabbitMQ: the same open loop, whose client publishes to queues and takes publisher confirms as reports.
+"""Sending to RabbitMQ: the same open loop with a client that publishes to queues; publisher confirms are the reports.
 
-An event that a full queue refuses is rejected, which is an outcome like any other: the broker has answered for it, and
-its Result says so. It is not sent again.
+An event that a full queue refuses is rejected: an outcome like any other, with a Result. It is not sent again.
 """
 
 import logging
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
-from penstock.amqp import Link, Management, Outcome, connection_name, main_queue, prefix, topic_queue
+from penstock.adapters.amqp import Link, Management, PublishOutcome, connection_name, main_queue, prefix, topic_queue
+from penstock.adapters.result_topic import ResultTopic
 from penstock.errors import PenstockError
 from penstock.records import event_decoder, rejected
-from penstock.result_topic import ResultTopic
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from penstock.settings import Endpoints
 from penstock.systems import NetworkSystem
 from producers.sender import Report, Sender
-from producers.share import WHOLE, Share
+from producers.shard import WHOLE, Shard
 
 MOST_UNCONFIRMED: Final = 200_000
 """Events in flight at most; a broker that is so far behind makes events late."""
@@ -28,30 +29,13 @@ FLUSH_S: Final = 30.0
 NAME: Final = "sender"
 
 
-class Receipt:
-    """What a report says of an event that the broker has answered for. Queues have no offsets."""
-
-    @staticmethod
-    def offset() -> None:
-        """None."""
-        return
-
-
-class Refusal:
-    """Why an event could not be sent, as a client library's error."""
-
-    def __init__(self, reason: str) -> None:
-        self._reason = reason
-
-    def str(self) -> str:
-        """The reason."""
-        return self._reason
+RECEIPT: Final[Any] = SimpleNamespace(offset=lambda: None)
+"""The message in the report of a confirmed event: queues have no offsets."""
 
 
 class RabbitClient:
-    """What the sender asks of a client library (``producers.sender.Client``), on a link. ``queues``: where the events
-    of each partition go. What was in flight when the link went down is published again, for nobody knows what became
-    of it: at least once.
+    """The sender's client, as confluent_kafka's Producer, on a link. ``queues``: the queue of each partition's events.
+    What was in flight when the link went down is published again (at least once).
     """
 
     def __init__(self, spec: RunSpec, queues: Sequence[str], endpoints: Endpoints) -> None:
@@ -111,67 +95,54 @@ class RabbitClient:
         self._link.close()
 
     def _publish(self, queue: str, value: bytes, on_delivery: Report) -> bool:
-        told = partial(self._told, queue, value, on_delivery)
-        return self._link.publish(queue, value, told, published_ns=time.time_ns())
+        report = partial(self._report, queue, value, on_delivery)
+        return self._link.publish(queue, value, report, published_ns=time.time_ns())
 
-    def _told(self, queue: str, value: bytes, on_delivery: Any, outcome: Outcome) -> None:
+    def _report(self, queue: str, value: bytes, on_delivery: Any, outcome: PublishOutcome) -> None:
         if outcome == "lost":
             self._again.append((queue, value, on_delivery))
             return
         if outcome == "unroutable":
-            on_delivery(Refusal(f"there is no queue {queue}"), None)
+            on_delivery(SimpleNamespace(str=lambda: f"there is no queue {queue}"), None)
             return
         if outcome == "full":
             self._reject(queue, value)
-        on_delivery(None, Receipt)
+        on_delivery(None, RECEIPT)
 
     def _reject(self, queue: str, value: bytes) -> None:
-        event, now_ns = event_decoder.decode(value), time.time_ns()
+        event, at_ns = event_decoder.decode(value), time.time_ns()
         self.rejected += 1
-        self._results.publish(
-            rejected(
-                event,
-                run=event.run,
-                pipeline=event.pipeline,
-                queue=queue.removeprefix(prefix(event.run)),
-                at_ns=now_ns,
-                worker=NAME,
-                reason="full",
-            )
-        )
+        place = queue.removeprefix(prefix(event.run))
+        names = {"run": event.run, "pipeline": event.pipeline, "queue": place, "worker": NAME}
+        self._results.publish(rejected(event, **names, at_ns=at_ns, reason="full"))
 
 
 class RabbitSender(Sender):
-    """Sends one run's schedule, or a share of it, to its main queue, or to the first topic of each event's job type."""
+    """Sends one run's schedule, or a shard of it, to its main queue, or to the first topic of each event's job type."""
 
     def __init__(
-        self, spec: RunSpec, schedule: Schedule, signing_key: bytes, endpoints: Endpoints, share: Share = WHOLE
+        self, spec: RunSpec, schedule: Schedule, signing_key: bytes, endpoints: Endpoints, shard: Shard = WHOLE
     ) -> None:
         self._endpoints = endpoints
         self._queues = queues_of(spec, schedule)
         self._client = RabbitClient(spec, self._queues, endpoints)
-        super().__init__(spec, schedule, signing_key, self._client, share)
+        super().__init__(spec, schedule, signing_key, self._client, shard)
 
     def check_topic(self, timeout_s: float = 10.0) -> None:
         """Connect ahead of the first event. Raises PenstockError if the broker or a queue is not there."""
         self._client.open()
-        management = Management(self._endpoints.require("rabbitmq_management"))
-        try:
-            until_s = time.monotonic() + timeout_s
-            while missing := set(self._queues) - set(management.queues(self.log.run)):
+        until_s = time.monotonic() + timeout_s
+        with closing(Management(self._endpoints.require("rabbitmq_management"))) as management:
+            while missing := set(self._queues).difference(management.names("queues", self.log.run)):
                 if time.monotonic() > until_s:
                     raise PenstockError(
                         f"RabbitMQ has no queue {', '.join(sorted(missing))}: the controller makes the queues of a run "
                         "before its sender starts"
                     )
                 time.sleep(0.1)
-        finally:
-            management.close()
 
     def run(self) -> None:
-        """Send everything at its time, then wait until every event sent has its confirm and, if it was rejected, its
-        Result is out.
-        """
+        """Send everything at its time; wait until every event has its confirm, and its Result if it was rejected."""
         super().run()
         self._client.close()
 

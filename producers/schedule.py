@@ -13,7 +13,7 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.runspec import Arrivals
 from penstock.schedule import Schedule
-from producers.streams import Streams, streams
+from producers.random_streams import Streams, streams
 from producers.workloads.catalogue import describe
 from producers.workloads.contract import Floats, Playback, Workload
 
@@ -39,10 +39,10 @@ def make_schedule(
     always give the same schedule. Raises PenstockError for what cannot be scheduled.
     """
     playback = Playback(workload, from_s=from_s, seconds=seconds, speed=speed)
-    law = _arrivals(workload, arrivals)
+    pattern = _arrivals(workload, arrivals)
     shares = _shares(partition_weights, partitions)
     draws = streams(seed)
-    own_s = _arrival_times_s(playback, law, draws)
+    own_s = _arrival_times_s(playback, pattern, draws)
     if not len(own_s):
         raise PenstockError(
             f"{workload.name} has no events in the {playback.played_s:g} s from {from_s:g} s on; "
@@ -54,7 +54,7 @@ def make_schedule(
         duration_s=playback.duration_s,
         description={
             "workload": describe(workload),
-            "arrivals": law,
+            "arrivals": pattern,
             "seed": seed,
             "partitions": partitions,
             "partition_weights": None if partition_weights is None else shares.tolist(),
@@ -82,7 +82,7 @@ def _arrivals(workload: Workload, wanted: Arrivals | None) -> Arrivals:
     if wanted is not None and wanted != workload.arrivals and workload.arrivals_fixed:
         raise PenstockError(
             f"arrivals {wanted}: {workload.name} draws its own ({workload.arrivals}); "
-            "leave arrivals out, or play constant"
+            "leave arrivals out, or use constant"
         )
     return wanted or workload.arrivals
 
@@ -99,16 +99,16 @@ def _shares(weights: Sequence[float] | None, partitions: int) -> Floats:
     return np.asarray(values / values.sum())
 
 
-def _arrival_times_s(playback: Playback, law: Arrivals, draws: Streams) -> Floats:
-    """Ascending times from the start of the part that is played, in the workload's own seconds."""
+def _arrival_times_s(playback: Playback, pattern: Arrivals, draws: Streams) -> Floats:
+    """Ascending times from the start of the slice, in the workload's own seconds."""
     rates = playback.step_rates()
     # The last second may be cut short.
     widths_s = np.minimum(1.0, playback.played_s - np.arange(len(rates)))
     if (total := float(rates @ widths_s)) > MAX_EVENTS:
         raise PenstockError(f"{playback.workload.name}: {total:.3g} events; a schedule holds {MAX_EVENTS:.0e} at most")
-    if law == "burst":
+    if pattern == "burst":
         return _burst(rates * widths_s)
-    if law == "uniform":
+    if pattern == "uniform":
         return _uniform(rates * widths_s, widths_s)
     return _poisson(rates * widths_s, widths_s, draws)
 

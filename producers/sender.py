@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
-
+from penstock.adapters import kafka
+from penstock.adapters.kafka import KafkaError, KafkaException, Message, Producer
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from producers.delivery import DeliveryLog
 from producers.encoding import SignedRecord, signed_records
-from producers.share import WHOLE, Share
+from producers.shard import WHOLE, Shard
 
 AHEAD = 65_536
 """Records kept encoded and signed ahead of their time; some 50 MB. Most runs are signed before they start."""
@@ -41,33 +41,7 @@ STOP_WAIT_S = 30.0
 """After a stop, how long outstanding reports are waited for."""
 
 Report = Callable[[KafkaError | None, Message], None]
-"""What the client library calls with the outcome of one event."""
-
-
-class Client(Protocol):
-    """What the sender asks of a client library: the part of confluent_kafka's Producer that it uses."""
-
-    def produce(self, topic: str, value: bytes, key: bytes, partition: int, on_delivery: Report, /) -> None:
-        """Hand an event over, at once. BufferError: not now, try again."""
-        ...
-
-    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int, /) -> int:
-        """Hand over several events of a partition at once, each with its "value", "key" and "callback". How many were
-        taken; the others have an "_error" afterwards.
-        """
-        ...
-
-    def poll(self, timeout_s: float, /) -> object:
-        """Send and receive, and make the reports that came, waiting for one for up to ``timeout_s``."""
-        ...
-
-    def flush(self, timeout_s: float, /) -> int:
-        """Wait for up to ``timeout_s`` for all reports; how many are still to come."""
-        ...
-
-    def purge(self) -> object:
-        """Withdraw what is not reported yet."""
-        ...
+"""Callback of the client library with the outcome of one event."""
 
 
 BUSY_PER_S = 5_000
@@ -93,27 +67,28 @@ def make_producer(bootstrap: str, schedule: Schedule) -> Producer:
     Where many events a second are to come, one waits a little longer for others to share a request with.
     """
     busy = schedule.arrivals_per_second().max(initial=0) > BUSY_PER_S
-    return Producer(
-        {"bootstrap.servers": bootstrap, "client.id": "penstock-sender", "linger.ms": 5 if busy else 1, **CLIENT}
-    )
+    return kafka.make_producer(bootstrap, client_id="penstock-sender", linger_ms=5 if busy else 1, **CLIENT)
 
 
 class Sender:
-    """Sends one run's schedule, or a share of it. ``log`` has the outcome of every event, also while it goes on."""
+    """Sends one run's schedule, or a shard of it. ``log`` has the outcome of every event, also during sending.
+
+    ``producer``: confluent_kafka's, or a client with ``produce``, ``produce_batch``, ``poll``, ``flush``, ``purge``.
+    """
 
     def __init__(
-        self, spec: RunSpec, schedule: Schedule, signing_key: bytes, producer: Client, share: Share = WHOLE
+        self, spec: RunSpec, schedule: Schedule, signing_key: bytes, producer: Any, shard: Shard = WHOLE
     ) -> None:
-        self.log = DeliveryLog(spec, schedule, share)
+        self.log = DeliveryLog(spec, schedule, shard)
         self.stopped = False
         self._topic = spec.events_topic
-        self._producer: Any = producer  # a Client; Kafka's can list topics besides
+        self._producer = producer
         self._intended_ns = self.log.intended_ns.data
         self._partition = self.log.partition.data
         report = _recorder(self.log)
         self._records: Iterator[tuple[SignedRecord, Report]] = (
             (record, partial(report, row))
-            for row, record in enumerate(signed_records(spec, schedule, signing_key, share))
+            for row, record in enumerate(signed_records(spec, schedule, signing_key, shard))
         )
         self._ahead: deque[tuple[SignedRecord, Report]] = deque()
         self._spent: list[list[tuple[SignedRecord, Report]]] = []
@@ -122,23 +97,15 @@ class Sender:
         """Connect to the broker ahead of the first event. Raises PenstockError if it or a partition is not there."""
         needed = int(self.log.partition.max(initial=0)) + 1
         until_s = time.monotonic() + timeout_s
-        # A topic that was just created may not be known to the broker yet.
-        while (found := self._partitions(timeout_s)) < needed:
-            if time.monotonic() > until_s or found > 0:
-                raise PenstockError(
-                    f"topic {self._topic} has {found} partitions, the schedule needs {needed}: "
-                    "create it before the sender starts"
-                )
-            time.sleep(0.05)
-
-    def _partitions(self, timeout_s: float) -> int:
-        """Partitions of the topic, 0 while there is none."""
-        try:
-            return len(self._producer.list_topics(self._topic, timeout=timeout_s).topics[self._topic].partitions)
-        except KafkaException as error:
-            raise PenstockError(
-                f"Kafka does not answer ({_reason(error)}): is it up? `penstock up` starts it"
-            ) from None
+        with kafka.broker_errors(remedy=": is it up? `penstock up` starts it"):
+            # A topic that was just created may not be known to the broker yet.
+            while (found := len(kafka.partitions_of(self._producer, self._topic, timeout_s))) < needed:
+                if time.monotonic() > until_s or found > 0:
+                    raise PenstockError(
+                        f"topic {self._topic} has {found} partitions, the schedule needs {needed}: "
+                        "create it before the sender starts"
+                    )
+                time.sleep(0.05)
 
     def run(self) -> None:
         """Send everything at its time, then wait until every event sent has its delivery report."""
@@ -156,8 +123,8 @@ class Sender:
 
     def _send_lot(self) -> bool:
         """Send as many events as delivery reports are served after, if that many are due; whether they were. They share
-        one look at the clock, which is what a burst costs least with: the last of a lot is on its way some 150 µs after
-        the time that it tells. What a full client queue refuses goes after what it took.
+        one look at the clock, which is what a burst costs least with: the last of a lot leaves some 150 µs after
+        its recorded time. Events refused by a full client queue are sent after the accepted ones.
         """
         log, ahead = self.log, self._ahead
         first, end = log.reached, log.reached + LOT
@@ -212,9 +179,7 @@ class Sender:
             log.reached = row + 1
 
     def _send(self, row: int, record: SignedRecord, reported: Report) -> None:
-        """Hand one event over that was refused. A full client queue holds it (and so its successors) up; it is never
-        dropped.
-        """
+        """Hand over an event that was refused. A full client queue holds it and its successors up; none is dropped."""
         partition = self._partition[row]
         while True:
             sent_ns = time.time_ns()
@@ -225,7 +190,7 @@ class Sender:
                 if self.stopped:
                     return
             except KafkaException as error:
-                self.log.errors[row] = _reason(error)
+                self.log.errors[row] = kafka.reason(error)
                 return
             else:
                 self.log.sent_ns[row] = sent_ns
@@ -269,7 +234,7 @@ class Sender:
 
 
 def _recorder(log: DeliveryLog) -> Callable[[int, KafkaError | None, Message], None]:
-    """What writes the delivery report of an event into the log."""
+    """The callback that writes an event's delivery report into the log."""
     acked_ns, offsets, now_ns = log.acked_ns, log.offset, time.time_ns
 
     def reported(row: int, error: KafkaError | None, message: Message) -> None:
@@ -288,7 +253,7 @@ def _recorder(log: DeliveryLog) -> Callable[[int, KafkaError | None, Message], N
 def _undisturbed() -> Iterator[None]:
     """Neither the garbage collector nor another thread may hold the sending thread up for long.
 
-    Sending makes no reference cycles, so there is nothing to collect while it goes on.
+    Sending makes no reference cycles, so there is nothing to collect meanwhile.
     """
     interval_s, collecting = sys.getswitchinterval(), gc.isenabled()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -299,8 +264,3 @@ def _undisturbed() -> Iterator[None]:
         sys.setswitchinterval(interval_s)
         if collecting:
             gc.enable()
-
-
-def _reason(error: KafkaException) -> str:
-    cause = error.args[0] if error.args else error
-    return str(cause.str()) if isinstance(cause, KafkaError) else str(cause)

@@ -1,10 +1,11 @@
-"""What every engine of the sim world is: a fleet in virtual time behind a monitor and an actuator, and its events.
+"""Engines of the sim world: a fleet in virtual time behind a monitor and an actuator, and its events.
 
-An engine knows no wall clock and draws from generators seeded by the run's seed only, so that one seed always gives
-the same bytes. Times are seconds since the start of the run; the ``at_ns`` of its ReplicaEvents are nanoseconds since
-the start of the run (``simulator.clock.nanos``), to which the world adds its virtual epoch.
+An engine reads no wall clock and draws only from generators seeded by the run's seed, so that a seed always gives the
+same bytes. Times are seconds since the start of the run. The ``at_ns`` of its ReplicaEvents are nanoseconds since the
+start (``simulator.clock.nanos``); the world adds its virtual epoch.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,16 +34,17 @@ COMPLETED, FAILED, REJECTED, DEAD_LETTERED = range(len(OUTCOMES))
 
 ROWS_PER_FILE = 1_000_000
 
-NAMES = [column.name for column in RESULT_SCHEMA if column.type == pa.string()]
+TEXT = pa.string()
+NAMES = [column.name for column in RESULT_SCHEMA if column.type == TEXT]
 ASCENDING = ["id", "intended_ns", "sent_ns", "received_ns", "started_ns", "finished_ns"]
-"""Columns whose differences are small: written as such they take an eighth of the room and half of the time."""
+"""Columns whose differences are small: written as such they take an eighth of the space and half of the time."""
 
 
 class Engine(Protocol):
-    """One fleet in virtual time, at time 0 when it is made, with its initial replicas already serving.
+    """One fleet in virtual time, at time 0 when it is made, with its initial replicas serving.
 
-    ``make_engine(spec, schedule) -> Engine`` is how a kind of fleet is built; ``simulator.world`` picks it by
-    ``type(spec.system)``. Monitor and actuator act at the time that the engine was last advanced to.
+    ``FleetKind.engine`` refers to ``make_engine(spec, schedule) -> Engine``. Monitor and actuator act at the time to
+    which the engine was last advanced.
     """
 
     @property
@@ -56,34 +58,71 @@ class Engine(Protocol):
         ...
 
     def advance(self, until_s: float) -> None:
-        """Let everything happen that is due up to ``until_s``; a time that has passed changes nothing."""
+        """Process everything that is due up to ``until_s``; an earlier time changes nothing."""
         ...
 
     def inject(self, fault: Fault) -> None:
-        """The fault begins at the engine's time (``fault.at_s`` has been advanced to). PenstockError for a kind that
-        this engine does not have.
-        """
+        """Begin a fault at the engine's time (``fault.at_s``). PenstockError if the engine has no such fault."""
         ...
 
     def left(self) -> int:
-        """Events of the schedule that have neither finished nor been given up (rejected, failed) by now."""
+        """Events of the schedule without an outcome by now: not completed, rejected or failed."""
         ...
 
     def results(self) -> "EventTable":
-        """What became of every event so far, one row for each result."""
+        """All results so far, one row each."""
         ...
+
+
+class FaultInjection(ABC):
+    """The faults of an engine, ``faults``, and how they begin."""
+
+    faults: Collection[str]
+    blind_until_s = 0.0
+    """Until then the monitor can read nothing."""
+
+    @property
+    @abstractmethod
+    def now_s(self) -> float:
+        """The engine's time."""
+
+    def inject(self, fault: Fault) -> None:
+        """Begin a fault now. PenstockError for one that the engine does not have."""
+        until_s = self.now_s + fault.seconds
+        match fault.kind:
+            case "blind-monitor":
+                self.blind_until_s = max(self.blind_until_s, until_s)
+            case "kill-worker":
+                self._kill_worker()
+            case "freeze-workers":
+                self._freeze_workers(until_s)
+            case "stop-broker" if "stop-broker" in self.faults:
+                self._stop_broker(until_s)
+            case _:
+                raise unsupported(fault, self.faults)
+
+    @abstractmethod
+    def _kill_worker(self) -> None:
+        """A replica dies and comes again."""
+
+    @abstractmethod
+    def _freeze_workers(self, until_s: float) -> None:
+        """All replicas stand still until then."""
+
+    def _stop_broker(self, until_s: float) -> None:
+        """The broker is away until then."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class EventTable:
-    """Results as columns of one length, one row for each result that a live worker would publish.
+    """Results as columns of one length, one row per result that a live worker would publish.
 
     ``*_s`` are seconds since the start of the run. ``worker``, ``queue`` and ``stage`` are indices into ``workers``,
     ``queues`` (queue or partition names) and ``stages``; ``outcome`` into ``OUTCOMES``; ``attempt`` is 2 or more for a
     redelivery. Optional: ``visit`` (None: 1), ``terminal`` (None: all are) for stages in the middle of a route,
     ``deadline_s`` (None: no deadline), ``reason`` an index into ``reasons`` (None: no reasons).
-    An event that never was served (rejected) has its rejection as received, started and finished time, and -1 as
-    worker.
+    A rejected event has the time of its rejection as received, started and finished time, and -1 as worker.
     """
 
     id: Ints
@@ -129,21 +168,18 @@ class EventTable:
         def at_ns(seconds: Floats) -> Ints:
             return spec.start_ns + np.rint(seconds[rows] * 1e9).astype(np.int64)
 
-        def constant(value: Any, kind: pa.DataType) -> pa.Array:
+        def constant(value: Any, kind: pa.DataType = TEXT) -> pa.Array:
             return pa.repeat(pa.scalar(value, kind), count)
 
         def named(index: Indices | Codes, names: tuple[str, ...]) -> pa.Array:
             chosen = pa.array(np.asarray(index[rows], dtype=np.int32) + 1, pa.int32())
-            # As text: given a dictionary, pyarrow can leave bytes that it never wrote at the end of its page.
-            return pa.array(["", *names], pa.string()).take(chosen)
-
-        def always(name: str) -> pa.Array:
-            return pa.repeat(pa.scalar(name, pa.string()), count)
+            # As text: from a dictionary, pyarrow can leave unwritten bytes at the end of a page.
+            return pa.array(["", *names], TEXT).take(chosen)
 
         columns = {
             "id": self.id[rows],
-            "run": always(spec.run),
-            "pipeline": always(spec.pipeline),
+            "run": constant(spec.run),
+            "pipeline": constant(spec.pipeline),
             "stage": named(self.stage, self.stages),
             "outcome": named(self.outcome, OUTCOMES),
             "queue": named(self.queue, self.queues),
@@ -158,7 +194,7 @@ class EventTable:
             "visit": (constant(1, pa.int32()) if self.visit is None else np.asarray(self.visit[rows], dtype=np.int32)),
             "attempt": np.asarray(self.attempt[rows], dtype=np.int32),
             "terminal": constant(True, pa.bool_()) if self.terminal is None else self.terminal[rows],
-            "reason": always("") if self.reason is None else named(self.reason, self.reasons),
+            "reason": constant("") if self.reason is None else named(self.reason, self.reasons),
             "schema": constant(SCHEMA_VERSION, pa.int32()),
         }
         return pa.table({name: columns[name] for name in RESULT_SCHEMA.names})

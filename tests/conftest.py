@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from infra.local.leftovers import stop_marked
+from infra.local.orphans import stop_marked
 from infra.local.services import LocalServices
-from infra.local.settings import ServiceSettings
 from penstock.settings import Endpoints, Folders
+from tests.support.services import on_free_ports
 
 # A busy machine is no failure of the property.
 settings.register_profile("penstock", deadline=None)
@@ -27,11 +27,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
+SYSTEM_FIXTURES = {"spark", "local_services", "services", "queue_services"}
+"""Fixtures that start programs: Java, brokers."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests whose fixtures need more than Python packages."""
+    for item in items:
+        if SYSTEM_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.system)
+
+
 @pytest.fixture(scope="session")
 def local_services() -> Iterator[LocalServices]:
     """Kafka and Redis, up for the whole session; with methods to stop and start them. Leave them up."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-    services = LocalServices(Folders(state=folder), ServiceSettings.on_free_ports(ready_timeout_s=300))
+    services = LocalServices(Folders(state=folder), on_free_ports(ready_timeout_s=300))
     try:
         services.up(("kafka", "redis"))
         yield services
@@ -57,7 +68,7 @@ def topic(services: Endpoints) -> Iterator[Callable[[int], str]]:
     """``topic(partitions)`` makes an empty topic and returns its name; it is removed after the test."""
     from confluent_kafka.admin import NewTopic
 
-    from penstock.topics import admin_client
+    from penstock.adapters.topics import admin_client
 
     admin = admin_client(services.kafka)
     made: list[str] = []

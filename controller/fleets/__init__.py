@@ -1,1 +1,1 @@
-"""One file per kind of fleet: what the controller of a live run puts together for it."""
+"""Fleets of live runs: one package per kind, and their common parts."""

@@ -1,46 +1,34 @@
-"""The loop behind one trigger: it observes the group and decides, and the HPA acts on what it keeps.
+"""The control loop behind one trigger: it observes the group and decides; the HPA acts on the last decision.
 
-Replicas are the group's members; a replica that was decided on and is not there yet counts as requested, one too many
-as draining, as with an actuator of our own. Nobody follows a plan here: a scaler that plans partitions is asked for
-their number only, and finds its own last plan in the next observation.
+The fleet is a stream fleet whose actuator only remembers. Replicas are the group's members; a replica that was decided
+on and is not there yet counts as requested, a surplus one as draining. No component follows a plan: of a scaler that
+plans partitions only the number counts, and it finds its own last plan in the next observation.
 """
 
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
-from controller.foreign import make_stream_scaler, reason_of
+from controller.assembly import Controller, StoppableClock, make_live_scaler, reason_of
+from controller.fleets.stream.assignment import AssignmentPlanner
+from controller.fleets.stream.group_members import GroupReader, Member
+from controller.fleets.stream.monitor import NO_COMMIT, KafkaMonitor
 from controller.journal import TickRecord
 from controller.keda.hpa import MetricValue, metric_value
 from controller.keda.metadata import Trigger
-from controller.loop import Loop
-from controller.main import StoppableClock
-from controller.monitors.group import GroupReader, Member
-from controller.monitors.kafka import NO_COMMIT, KafkaMonitor, OffsetReader
-from penstock.contracts import (
-    Accepted,
-    Decision,
-    Groups,
-    Phase,
-    ReplicaCounts,
-    ReplicaEvent,
-    StreamObservation,
-)
-from penstock.plan import Plan
+from penstock.contracts import Accepted, Decision, Groups, Phase, ReplicaCounts, ReplicaEvent, StreamObservation
+from penstock.plan import MemberReport, Plan
 
 log = logging.getLogger(__name__)
 
-MONITOR_SHARE: Final = 0.4
-"""Of a second: what reading the offsets may take at most."""
 
-
-class Standing(msgspec.Struct, frozen=True):
-    """What is known of a trigger's group now. ``wanted``: what the scaler last decided on, None before that;
-    ``active``: whether there is anything to do, None while that was never known.
+class TriggerState(msgspec.Struct, frozen=True):
+    """The current state of a trigger's group. ``wanted``: replicas last decided on, None before the first decision;
+    ``active``: whether there is work, None while that was never known.
     """
 
     wanted: int | None = None
@@ -49,53 +37,52 @@ class Standing(msgspec.Struct, frozen=True):
     why: str = "no reading yet"
 
 
-class Target:
-    """The loop's actuator, which does nothing but remember, and its view of replicas and plan."""
+class TriggerFleet:
+    """The group of a trigger, as a controller needs it: an actuator that only remembers the decision, the monitor's
+    view of replicas and plan, and its monitor, which reads the members before the offsets.
 
-    def __init__(self, trigger: Trigger, fleet: str, read_members: Callable[[], Sequence[Member] | None]) -> None:
-        self._trigger, self._fleet = trigger, fleet
-        self._read_members = read_members
+    ``connect`` makes the monitor, given what this fleet knows.
+    """
+
+    def __init__(self, trigger: Trigger, reader: GroupReader, connect: Callable[..., KafkaMonitor]) -> None:
+        self._trigger, self._fleet = trigger, trigger.group
+        self._reader, self._connect = reader, connect
+        self._monitor: KafkaMonitor | None = None
         self._members: Sequence[Member] = ()
+        self.actuator = self
         self.wanted: int | None = None
-        self.groups: Groups = ()
-        """The grouping last asked for, which nobody follows."""
-        self.current: Plan | None = None
-        self.last_rebalance_ns: int | None = None
+        self._groups: Groups = ()
 
     @property
     def present(self) -> int:
-        """Replicas that are there, as last read."""
+        """Replicas that exist, as last read."""
         if self._trigger.replicas is not None:
             return self._trigger.replicas
         return math.ceil(len(self._members) / self._trigger.members_per_replica)
 
     def look(self) -> None:
-        """Read who is there; what was seen last stays while the broker does not say."""
-        members = self._read_members()
+        """Read the members; the last reading stays while the broker does not answer."""
+        members = self._reader.members
         if members is not None:
             self._members = members
 
-    # --- Actuator ----------------------------------------------------------------------------------------------------
-
     def apply(self, decision: Decision) -> Accepted:
-        """Remember what is wanted."""
+        """Remember the target."""
         wanted = decision.targets.get(self._fleet, self.counts().current)
         most = self._trigger.max_replicas
         self.wanted = wanted if most is None else min(wanted, most)
         if decision.assignment is not None:
-            self.groups = decision.assignment
+            self._groups = decision.assignment
         cut = {} if self.wanted == wanted else {self._fleet: f"{wanted} → {self.wanted}: maxReplicas {most}"}
         return Accepted({self._fleet: self.wanted}, cut)
 
     def events(self) -> Sequence[ReplicaEvent]:
-        """None: the pods' lives are Kubernetes' business."""
+        """None: Kubernetes manages the pods."""
         return ()
 
     def replicas(self) -> Mapping[str, Phase]:
         """The members, each as a replica that has joined."""
         return {member.member_id: "joined" for member in self._members}
-
-    # --- what the monitor is told ------------------------------------------------------------------------------------
 
     def counts(self) -> ReplicaCounts:
         """Replicas by phase."""
@@ -105,63 +92,62 @@ class Target:
             requested=max(0, wanted - present), joined=min(present, wanted), draining=max(0, present - wanted)
         )
 
-    def assigned(self) -> Mapping[str, tuple[int, ...]]:
-        """Partitions by member."""
-        return {member.member_id: member.partitions for member in self._members}
+    def plans(self) -> AssignmentPlanner:
+        """The grouping last decided on, which no component follows, and the partitions of the members."""
+        members = {each.member_id: MemberReport("joined", 0, each.partitions) for each in self._members}
+        return AssignmentPlanner(join_timeout_s=0.0, current=Plan(epoch=0, groups=self._groups), members=members)
+
+    def start(self, after_step: Callable[[], None]) -> None:  # noqa: ARG002 - the actuator has no events
+        """Begin to read the members."""
+        self._reader.start()
+
+    def monitor(self, origin_s: float, blind: Callable[[], bool]) -> "TriggerFleet":
+        """Connected."""
+        self._monitor = self._connect(counts=self.counts, plans=self.plans, origin_s=origin_s, blind=blind)
+        return self
+
+    def observe(self) -> StreamObservation:
+        """Members first, then the offsets."""
+        assert self._monitor is not None
+        self.look()
+        return self._monitor.observe()
+
+    def stop(self) -> None:
+        """End the reading."""
+        if self._monitor is not None:
+            self._monitor.close()
+        self._reader.stop()
 
 
 class ScaledFleet:
-    """The loop of one trigger, in a thread of its own from ``start`` to ``stop``. ``name`` is for logs. ``told`` is
-    called, from that thread, after each tick that changed what is known.
+    """The controller of one trigger, in a thread from ``start`` to ``stop``. ``name`` is for logs. ``notify`` is
+    called, from that thread, after each tick that changed ``state``.
 
-    Raises PenstockError for a scaler that cannot decide about a consumer group.
+    PenstockError for a scaler that cannot decide about a consumer group.
     """
 
     def __init__(
-        self,
-        name: str,
-        trigger: Trigger,
-        *,
-        bootstrap: str,
-        partitions: int,
-        told: Callable[[], None] = lambda: None,
+        self, name: str, trigger: Trigger, *, bootstrap: str, partitions: int, notify: Callable[[], None] = lambda: None
     ) -> None:
         self.name, self.trigger = name, trigger
-        self.standing = Standing()
-        self._told = told
+        self.state = TriggerState()
+        self._notify = notify
         self._clock = StoppableClock()
-        self._scaler = make_stream_scaler(trigger.scaler)
-        timeout_s = MONITOR_SHARE * min(1.0, self._scaler.period_s)
-        self._group = GroupReader(bootstrap=bootstrap, topic=trigger.topic, group=trigger.group)
-        self._target = Target(trigger, trigger.group, lambda: self._group.members)
-        self._reader = OffsetReader(
+        scaler = make_live_scaler(trigger.scaler, StreamObservation)
+        topic, group = trigger.topic, trigger.group
+        connect = partial(
+            KafkaMonitor.connected,
             bootstrap=bootstrap,
-            topic=trigger.topic,
-            group=trigger.group,
+            topic=topic,
+            group=group,
             partitions=partitions,
             clock=self._clock,
-            timeout_s=timeout_s,
+            period_s=scaler.period_s,
+            fleet=group,
         )
-        origin_s = math.ceil(self._clock.now())
-        self._monitor = KafkaMonitor(
-            fleet=trigger.group,
-            reader=self._reader,
-            partitions=partitions,
-            clock=self._clock,
-            origin_s=origin_s,
-            replicas=self._target,
-            plans=self._target,
-        )
-        self._loop = Loop(
-            fleet=trigger.group,
-            clock=self._clock,
-            monitor=self,
-            actuator=self._target,
-            acting=self._scaler,
-            journals=(self,),
-            origin_s=origin_s,
-        )
-        self._thread = threading.Thread(target=self._run, name=f"loop of {name}", daemon=True)
+        self._fleet = TriggerFleet(trigger, GroupReader(bootstrap=bootstrap, topic=topic, group=group), connect)
+        controller = Controller(trigger.group, self._fleet, [scaler], self._clock, journals=(self,))
+        self._thread = threading.Thread(target=controller.run, name=f"loop of {name}", daemon=True)
 
     def start(self) -> None:
         """Begin to tick."""
@@ -175,68 +161,44 @@ class ScaledFleet:
 
     def value(self) -> MetricValue | None:
         """For the HPA now; None before the first decision."""
-        standing = self.standing
-        if standing.wanted is None:
-            return None
-        return metric_value(standing.wanted, standing.current, self.trigger.hpa_tolerance)
-
-    # --- Monitor and Journal of the loop -----------------------------------------------------------------------------
-
-    def observe(self) -> StreamObservation:
-        """Members first, then the offsets."""
-        self._target.look()
-        return self._monitor.observe()
+        wanted, current = self.state.wanted, self.state.current
+        return None if wanted is None else metric_value(wanted, current, self.trigger.hpa_tolerance)
 
     def tick(self, record: TickRecord) -> None:
-        """Keep what was decided. A hold keeps what was wanted before."""
-        before = self.standing
+        """Take in a tick. A hold keeps the target of before."""
+        before, fleet = self.state, self._fleet
         decision = record.decisions[record.acting]
-        if self._target.wanted is None and decision.action == "none":
-            self._target.wanted = record.observation.replicas.current
-        wanted = self._target.wanted
-        active = is_active(record.observation)
-        self.standing = Standing(
+        if fleet.wanted is None and decision.action == "none":
+            fleet.wanted = record.observation.replicas.current
+        wanted, active = fleet.wanted, is_active(record.observation)
+        self.state = TriggerState(
             wanted=wanted,
-            current=self._target.present,
+            current=fleet.present,
             active=before.active if active is None else active,
             why=record.note or reason_of(decision, self.trigger.group),
         )
         if record.note and record.note != before.why:
             log.warning("%s: %s", self.name, record.note)
         if wanted != before.wanted:
-            log.info("%s: %s wants %s replicas, there are %d", self.name, record.acting, wanted, self._target.present)
+            log.info("%s: %s wants %s replicas, there are %d", self.name, record.acting, wanted, fleet.present)
             if (value := self.value()) is not None and value.nudged:
                 log.info("%s: %s", self.name, value.nudged)
-        if self.standing != before:
-            self._told()
-
-    def replicas(self, events: Iterable[ReplicaEvent]) -> None:
-        """There are none."""
-
-    def _run(self) -> None:
-        self._group.start()
-        self._reader.read()  # connections are made before the first tick, not in it
-        try:
-            self._loop.run(lambda: self._clock.stopped)
-        finally:
-            self._reader.close()
-            self._group.stop()
+        if self.state != before:
+            self._notify()
 
 
 def is_active(observation: object) -> bool | None:
-    """Whether there is anything to do: events that arrive, that wait, or that nobody has ever looked at (a group
-    without a commit has to be started to have one). None where that cannot be known.
+    """Whether there is work: events that arrive, wait, or belong to a group without a commit, which has to be started
+    to make one. None if that cannot be known.
     """
-    if not isinstance(observation, StreamObservation):
+    if not isinstance(observation, StreamObservation) or not observation.partitions:
         return None
     unknown = False
     for each in observation.partitions:
-        if each.end_offset is None:
-            unknown = True
-        elif each.arrival_rate_per_s or each.lag:
+        reason = observation.unknown.get(f"partitions.{each.partition}.committed_offset")
+        if each.end_offset is not None and (each.arrival_rate_per_s or each.lag):
             return True
-        elif each.lag is None and each.end_offset > 0:
-            if observation.unknown.get(f"partitions.{each.partition}.committed_offset") == NO_COMMIT:
-                return True
-            unknown = True
-    return None if unknown or not observation.partitions else False
+        if each.end_offset and each.lag is None and reason == NO_COMMIT:
+            return True
+        unknown |= each.lag is None and each.end_offset != 0
+    return None if unknown else False

@@ -1,8 +1,7 @@
-"""What a ScaledObject's trigger says in its metadata: which group to look at, and who decides.
+"""Metadata of a ScaledObject's trigger: the group and its scaler.
 
-Its keys are those of ``KEYS``; what it leaves out is what the command was started with. Keys that KEDA itself reads
-(the service's address, certificates) are passed over; any other is an error, for a misspelt one would be a silent
-default.
+Keys are those of ``KEYS``; the command's options are their defaults. Keys that KEDA itself reads (the service's
+address, certificates) are ignored; any other is an error, since a misspelt one would be a silent default.
 """
 
 from collections.abc import Mapping
@@ -10,9 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.foreign import make_stream_scaler
+from controller.assembly import make_live_scaler
+from penstock.contracts import StreamObservation
 from penstock.errors import PenstockError
-from penstock.registry import parse_scaler, parse_settings, unknown
+from penstock.parameters import parse_settings, unknown
+from penstock.registry import parse_scaler
 from penstock.runspec import ScalerSpec
 
 KEYS: Final = {
@@ -20,20 +21,19 @@ KEYS: Final = {
     "group": "consumer group",
     "scaler": "a name of `penstock scalers`",
     "set": "scaler.parameter=value, several with blanks between them",
-    "replicas": "replicas to tell the scaler instead of counting the group's members",
+    "replicas": "replicas for the scaler, instead of the group's member count",
     "membersPerReplica": "members of the group that one replica is (its threads); 1 by default",
-    "maxReplicas": "what the scaler's decision is cut to; the ScaledObject's maxReplicaCount",
+    "maxReplicas": "maximum of the scaler's decision; the ScaledObject's maxReplicaCount",
     "hpaTolerance": "the HPA's tolerance; 0.1 by default, 0 where behavior.*.tolerance is 0",
 }
 KEDAS_OWN: Final = frozenset(
     {"scalerAddress", "enableTLS", "unsafeSsl", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey",
      "insecureSkipVerify", "metricType"}
 )  # fmt: skip
-HPA_TOLERANCE: Final = 0.1
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """One trigger, understood. Equal triggers share a loop."""
+    """One trigger, parsed."""
 
     topic: str
     group: str
@@ -41,7 +41,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int | None = None
     members_per_replica: int = 1
     max_replicas: int | None = None
-    hpa_tolerance: float = HPA_TOLERANCE
+    hpa_tolerance: float = 0.1
 
 
 def read_trigger(metadata: Mapping[str, str], defaults: Mapping[str, str]) -> Trigger:
@@ -51,36 +51,30 @@ def read_trigger(metadata: Mapping[str, str], defaults: Mapping[str, str]) -> Tr
             raise unknown("metadata", key, KEYS, f"a trigger of Penstock's has {', '.join(KEYS)}")
     given = {**defaults, **{key: value for key, value in metadata.items() if key in KEYS and value}}
     if "scaler" in metadata and "set" not in metadata:
-        given.pop("set", None)  # those of the command are for the command's scaler
+        given.pop("set", None)  # the command's settings are for its own scaler
     if missing := [key for key in ("topic", "group", "scaler") if not given.get(key)]:
         raise PenstockError(f"metadata lacks {', '.join(missing)}, and the service was started without")
     if ".py:" in metadata.get("scaler", ""):
-        # Whoever may write a ScaledObject could run any file of this machine otherwise.
+        # Otherwise a ScaledObject could run any file of this machine.
         raise PenstockError("scaler: metadata takes names only; a scaler from a file is given to the command, --scaler")
-    trigger = Trigger(
+    by_scaler = parse_settings(given.get("set", "").split())
+    scaler = parse_scaler(given["scaler"], by_scaler)
+    if others := [each for each in by_scaler if each != scaler.name]:  # they would have no effect
+        raise PenstockError(f"set: {others[0]}.… is for another scaler than {scaler.name}")
+    make_live_scaler(scaler, StreamObservation)  # reports a wrong scaler now
+    return Trigger(
         topic=given["topic"],
         group=given["group"],
-        scaler=_scaler(given["scaler"], given.get("set", "")),
+        scaler=scaler,
         replicas=_number("replicas", given, int, least=0),
         members_per_replica=_number("membersPerReplica", given, int, least=1) or 1,
         max_replicas=_number("maxReplicas", given, int, least=1),
-        hpa_tolerance=HPA_TOLERANCE if "hpaTolerance" not in given else _number("hpaTolerance", given, float, least=0),
+        hpa_tolerance=_number("hpaTolerance", {"hpaTolerance": "0.1", **given}, float, least=0),
     )
-    make_stream_scaler(trigger.scaler)  # what is wrong with it is told now
-    return trigger
-
-
-def _scaler(name: str, settings: str) -> ScalerSpec:
-    """Values for other scalers are an error: they would do nothing."""
-    by_scaler = parse_settings(settings.split())
-    spec = parse_scaler(name, by_scaler)
-    if strangers := [each for each in by_scaler if each != spec.name]:
-        raise PenstockError(f"set: {strangers[0]}.… is for another scaler than {spec.name}")
-    return spec
 
 
 def _number(key: str, given: Mapping[str, str], kind: type[Any], *, least: float) -> Any:
-    """The value of a key as a number, None where it is not there."""
+    """The value of a key as a number, None if it is absent."""
     if key not in given:
         return None
     try:

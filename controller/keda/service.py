@@ -1,7 +1,7 @@
-"""The external-scaler service: KEDA asks over gRPC, loops in threads of their own have the answers ready.
+"""The external-scaler service: KEDA asks over gRPC, control loops in threads have the answers ready.
 
-One loop a trigger, begun when KEDA first asks for it and ended when nobody has asked for ``FORGET_S``: KEDA does not
-tell when a ScaledObject is deleted.
+One loop per trigger. It starts with KEDA's first request and ends ``FORGET_S`` after the last: KEDA does not report a
+deleted ScaledObject.
 """
 
 import asyncio
@@ -15,13 +15,15 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
+from controller.fleets.stream.group_members import count_partitions
 from controller.keda import externalscaler_pb2 as wire
-from controller.keda.externalscaler_pb2_grpc import ExternalScalerServicer, add_ExternalScalerServicer_to_server
 from controller.keda.fleet import ScaledFleet
 from controller.keda.hpa import TARGET
 from controller.keda.metadata import Trigger, read_trigger
-from controller.monitors.group import BrokerAwayError, count_partitions
+from penstock.adapters.kafka import BrokerAwayError
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
@@ -29,17 +31,17 @@ log = logging.getLogger(__name__)
 FORGET_S: Final = 600.0
 """KEDA asks every pollingInterval, 30 s unless a ScaledObject says otherwise; the HPA every 15 s."""
 STREAM_CHECK_S: Final = 5.0
-"""A stream that nothing is sent on is looked after this often."""
+"""How often an idle stream is checked."""
 GRACE_S: Final = 1.0
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
-"""A trigger: namespace/name of its ScaledObject, and its metadata. Whoever changes either begins anew."""
+"""A trigger: namespace/name of its ScaledObject, and its metadata."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class Fleets:
-    """Every trigger that was asked for, with its loop. Safe for threads."""
+    """Every requested trigger with its loop. Thread-safe."""
 
     def __init__(self, bootstrap: str, defaults: Mapping[str, str]) -> None:
         self._bootstrap = bootstrap
@@ -51,8 +53,8 @@ class Fleets:
         self._news = asyncio.Event()
 
     def of(self, reference: wire.ScaledObjectRef) -> ScaledFleet:
-        """The fleet of a trigger, begun if it is new. PenstockError where its metadata or its topic is wrong,
-        BrokerAwayError where that cannot be looked up.
+        """The fleet of a trigger, started if it is new. PenstockError if its metadata or its topic is wrong,
+        BrokerAwayError if the broker does not answer.
         """
         name = f"{reference.namespace or 'default'}/{reference.name}"
         key = (name, tuple(sorted(reference.scalerMetadata.items())))
@@ -66,13 +68,13 @@ class Fleets:
             if key not in self._fleets:
                 log.info("%s: %s on group %s of topic %s", name, trigger.scaler.name, trigger.group, trigger.topic)
                 self._fleets[key] = ScaledFleet(
-                    name, trigger, bootstrap=self._bootstrap, partitions=partitions, told=self._notify
+                    name, trigger, bootstrap=self._bootstrap, partitions=partitions, notify=self._notify
                 )
                 self._fleets[key].start()
             return self._fleets[key]
 
     def forget(self) -> None:
-        """End the loops that nobody asks for any more."""
+        """End the loops that are no longer requested."""
         now_s = time.monotonic()
         with self._lock:
             old = [key for key, asked_s in self._asked_s.items() if now_s - asked_s > FORGET_S]
@@ -80,7 +82,7 @@ class Fleets:
             for key in old:
                 del self._asked_s[key]
         for fleet in fleets:
-            log.info("%s: not asked for any more", fleet.name)
+            log.info("%s: no longer requested", fleet.name)
             fleet.stop()
 
     def stop(self) -> None:
@@ -91,7 +93,7 @@ class Fleets:
             fleet.stop()
 
     def news(self) -> asyncio.Event:
-        """Set when some fleet has news from now on."""
+        """An event that the next change of any fleet sets."""
         self._loop = asyncio.get_running_loop()
         return self._news
 
@@ -101,31 +103,29 @@ class Fleets:
                 self._loop.call_soon_threadsafe(self._wake_all)
 
     def _wake_all(self) -> None:
-        """Those who wait now; who comes later waits for the next news."""
+        """Wake the current waiters; later ones wait for the next change."""
         self._news.set()
         self._news = asyncio.Event()
 
 
-class Facade(ExternalScalerServicer):
-    """The five methods. What a ScaledObject says wrongly is INVALID_ARGUMENT with one line; what is not known yet is
-    UNAVAILABLE, and only before the first decision: later the last value is kept.
+class Facade:
+    """KEDA's gRPC methods. Wrong metadata give INVALID_ARGUMENT with one line. An unknown value gives UNAVAILABLE;
+    after the first decision the last value is kept.
     """
 
     def __init__(self, fleets: Fleets) -> None:
         self._fleets = fleets
 
-    async def GetMetricSpec(  # noqa: N802 - gRPC's names
-        self, request: wire.ScaledObjectRef, context: Context
-    ) -> wire.GetMetricSpecResponse:
+    async def GetMetricSpec(self, request: wire.ScaledObjectRef, context: Context) -> wire.GetMetricSpecResponse:
         """Target 1: the value is the number of replicas."""
         return _spec(await self._fleet(request, context))
 
-    async def GetMetrics(self, request: wire.GetMetricsRequest, context: Context) -> wire.GetMetricsResponse:  # noqa: N802
-        """What the scaler wants, in the HPA's terms."""
+    async def GetMetrics(self, request: wire.GetMetricsRequest, context: Context) -> wire.GetMetricsResponse:
+        """The scaler's target as a metric for the HPA."""
         fleet = await self._fleet(request.scaledObjectRef, context)
         value = fleet.value()
         if value is None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{fleet.name}: no decision yet ({fleet.standing.why})")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{fleet.name}: no decision yet ({fleet.state.why})")
         metric = wire.MetricValue(
             metricName=request.metricName or metric_name(fleet.trigger),
             metricValue=math.ceil(value.value),
@@ -133,40 +133,40 @@ class Facade(ExternalScalerServicer):
         )
         return wire.GetMetricsResponse(metricValues=[metric])
 
-    async def IsActive(self, request: wire.ScaledObjectRef, context: Context) -> wire.IsActiveResponse:  # noqa: N802
-        """Whether there is anything to do."""
+    async def IsActive(self, request: wire.ScaledObjectRef, context: Context) -> wire.IsActiveResponse:
+        """Whether there is work."""
         fleet = await self._fleet(request, context)
-        active = fleet.standing.active
+        active = fleet.state.active
         if active is None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{fleet.name}: not known yet ({fleet.standing.why})")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{fleet.name}: not known yet ({fleet.state.why})")
         return wire.IsActiveResponse(result=active)
 
-    async def StreamIsActive(  # noqa: N802
+    async def StreamIsActive(
         self, request: wire.ScaledObjectRef, context: Context
     ) -> AsyncIterator[wire.IsActiveResponse]:
-        """At once, if it is known, and whenever it changes."""
-        told: bool | None = None
+        """At once, if it is known, and after each change."""
+        sent: bool | None = None
         while True:
             news = self._fleets.news()
             fleet = await self._fleet(request, context)
-            if (active := fleet.standing.active) is not None and active != told:
-                told = active
+            if (active := fleet.state.active) is not None and active != sent:
+                sent = active
                 yield wire.IsActiveResponse(result=active)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(news.wait(), STREAM_CHECK_S)
 
-    async def StreamMetricSpec(  # noqa: N802
+    async def StreamMetricSpec(
         self, request: wire.ScaledObjectRef, context: Context
     ) -> AsyncIterator[wire.GetMetricSpecResponse]:
-        """At once; a trigger's spec never changes while it is asked for."""
+        """At once; a trigger's spec never changes."""
         yield _spec(await self._fleet(request, context))
         while True:
             await asyncio.sleep(STREAM_CHECK_S)
-            await self._fleet(request, context)  # it is being asked for
+            await self._fleet(request, context)  # keeps it from being forgotten
 
     async def _fleet(self, reference: wire.ScaledObjectRef, context: Context) -> ScaledFleet:
         try:
-            # Looking a topic up waits for the broker, which the other calls need not.
+            # Looking up a topic waits for the broker; other calls must not wait for it.
             return await asyncio.to_thread(self._fleets.of, reference)
         except PenstockError as error:
             log.warning("%s/%s: %s", reference.namespace, reference.name, error)
@@ -177,7 +177,7 @@ class Facade(ExternalScalerServicer):
 
 
 def metric_name(trigger: Trigger) -> str:
-    """As KEDA shows it: the group and who decides about it."""
+    """As KEDA shows it: the group and its scaler."""
     return f"penstock-{trigger.group}-{trigger.scaler.name}"
 
 
@@ -186,29 +186,38 @@ def _spec(fleet: ScaledFleet) -> wire.GetMetricSpecResponse:
     return wire.GetMetricSpecResponse(metricSpecs=[spec])
 
 
-class Service:
-    """The gRPC server on ``listen`` (HOST:PORT, port 0 for a free one). ``address`` tells which, once it has begun."""
+def _handlers(facade: Facade) -> grpc.GenericRpcHandler:
+    """The methods of ``externalscaler.proto``, which ``facade`` implements under their names."""
 
-    def __init__(self, fleets: Fleets, listen: str) -> None:
-        self._fleets, self._listen = fleets, listen
-        self.address = ""
+    def handler(method: MethodDescriptor) -> Any:
+        streamed = method.server_streaming
+        make = grpc.unary_stream_rpc_method_handler if streamed else grpc.unary_unary_rpc_method_handler
+        request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
+        return make(getattr(facade, method.name), request.FromString, response.SerializeToString)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop`` is set. PenstockError where the address cannot be had."""
-        server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-        add_ExternalScalerServicer_to_server(Facade(self._fleets), server)  # type: ignore[no-untyped-call]
-        try:
-            port = server.add_insecure_port(self._listen)
-        except RuntimeError:
-            raise PenstockError(f"--listen {self._listen}: cannot listen there; name a free HOST:PORT") from None
-        self.address = f"{self._listen.rpartition(':')[0]}:{port}"
-        await server.start()
-        log.info("external scaler at %s", self.address)
-        try:
-            while not stop.is_set():
-                await asyncio.to_thread(self._fleets.forget)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), STREAM_CHECK_S)
-        finally:
-            await server.stop(GRACE_S)
-            await asyncio.to_thread(self._fleets.stop)
+    service = wire.DESCRIPTOR.services_by_name["ExternalScaler"]
+    return grpc.method_handlers_generic_handler(
+        service.full_name, {method.name: handler(method) for method in service.methods}
+    )
+
+
+async def serve(fleets: Fleets, listen: str, stop: asyncio.Event) -> None:
+    """The gRPC server on ``listen`` (HOST:PORT, port 0 for a free one) until ``stop`` is set. PenstockError if the
+    address is not available.
+    """
+    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server.add_generic_rpc_handlers((_handlers(Facade(fleets)),))
+    try:
+        port = server.add_insecure_port(listen)
+    except RuntimeError:
+        raise PenstockError(f"--listen {listen}: cannot listen there; name a free HOST:PORT") from None
+    await server.start()
+    log.info("external scaler at %s:%d", listen.rpartition(":")[0], port)
+    try:
+        while not stop.is_set():
+            await asyncio.to_thread(fleets.forget)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), STREAM_CHECK_S)
+    finally:
+        await server.stop(GRACE_S)
+        await asyncio.to_thread(fleets.stop)

@@ -1,1 +1,1 @@
-"""Queueing formulas. Rates and times may be in any one unit of time; scalers hand in seconds and events per second."""
+"""Queueing formulas. Rates and times may be in any one unit of time; scalers pass seconds and events per second."""

@@ -3,27 +3,15 @@
 Eq (1) of the pub/sub paper is M/M/m's mean number in the system; LaSS sizes functions by M/M/c's waiting time.
 """
 
-from math import exp, floor, inf, isfinite, log
+from math import exp, inf, isfinite, log
 
 import msgspec
 
-from controller.queueing.mmsk import check_rates, check_servers, relative_weights
+from controller.queueing.mmsk import SYMBOLS, check_rates, check_servers, relative_weights
 
 
-class Mmc(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "waiting_probability": "C",
-        "waiting": "L_q",
-        "in_system": "L",
-        "waiting_time": "W_q",
-        "response_time": "W",
-        "utilisation": "rho",
-    },
-):
-    """The steady state. Infinite L and W are the answer to an overload, ``utilisation`` is then 1 or more.
+class Mmc(msgspec.Struct, frozen=True, kw_only=True, rename=SYMBOLS | {"utilisation": "rho"}):
+    """The steady state. In overload L and W are infinite and ``utilisation`` is 1 or more.
 
     L in events, times in the unit of the rates. ``waiting_probability`` is Erlang C.
     """
@@ -63,20 +51,9 @@ def mmc(arrival_rate: float, service_rate: float, servers: int) -> Mmc:
     check_servers(servers)
     a = arrival_rate / service_rate
     utilisation = a / servers if servers > 0 else inf if a > 0 else 0.0
-    spare = servers - a
-    if spare <= 0:
-        queue = inf if a > 0 else 0.0
-        return Mmc(
-            waiting_probability=1.0,
-            waiting=queue,
-            in_system=queue,
-            waiting_time=inf,
-            response_time=inf,
-            utilisation=utilisation,
-        )
-    waits = erlang_c(a, servers)
-    waiting_time = waits / (spare * service_rate)
-    waiting = waits * a / spare
+    waits, spare = erlang_c(a, servers), servers - a
+    waiting_time = waits / (spare * service_rate) if spare > 0 else inf
+    waiting = waits * a / spare if spare > 0 else inf if a > 0 else 0.0
     return Mmc(
         waiting_probability=waits,
         waiting=waiting,
@@ -97,7 +74,8 @@ def p_waits_at_most(arrival_rate: float, service_rate: float, servers: int, time
 
 def waiting_time_percentile(arrival_rate: float, service_rate: float, servers: int, probability: float) -> float:
     """The smallest t with P(W ≤ t) ≥ ``probability`` (0 … 1, 1 not included); infinite in overload."""
-    _check_probability(probability)
+    if not 0 <= probability < 1:
+        raise ValueError(f"probability={probability:g}: expected at least 0 and below 1")
     spare_rate = _spare_rate(arrival_rate, service_rate, servers)
     if spare_rate <= 0:
         return inf
@@ -122,21 +100,8 @@ def p_in_system_at_most(offered_load: float, servers: int, events: int) -> float
     return float(weights[: events + 1].sum() / total)
 
 
-def fewest_servers(
-    arrival_rate: float, service_rate: float, time: float, probability: float, most: int = 100
-) -> int | None:
-    """The smallest c ≤ ``most`` (at least 1) with P(W ≤ ``time``) ≥ ``probability``; None if there is none."""
-    check_rates(arrival_rate, service_rate)
-    _check_probability(probability)
-    fewest = max(1, floor(arrival_rate / service_rate)) if probability > 0 else 1
-    for servers in range(fewest, most + 1):
-        if p_waits_at_most(arrival_rate, service_rate, servers, time) >= probability:
-            return servers
-    return None
-
-
 def _spare_rate(arrival_rate: float, service_rate: float, servers: int) -> float:
-    """c μ - λ, of the same sign as c - a, by which all formulas here tell an overload."""
+    """c μ - λ, of the same sign as c - a; not positive in overload."""
     check_rates(arrival_rate, service_rate)
     check_servers(servers)
     return (servers - arrival_rate / service_rate) * service_rate
@@ -146,8 +111,3 @@ def _check_load(offered_load: float, servers: int) -> None:
     if not (isfinite(offered_load) and offered_load >= 0):
         raise ValueError(f"offered_load={offered_load:g}: expected a number of at least 0")
     check_servers(servers)
-
-
-def _check_probability(probability: float) -> None:
-    if not 0 <= probability < 1:
-        raise ValueError(f"probability={probability:g}: expected at least 0 and below 1")

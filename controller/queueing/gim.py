@@ -11,20 +11,10 @@ from typing import NamedTuple
 import msgspec
 
 from controller.queueing.erlang import mmc
+from controller.queueing.mmsk import SYMBOLS
 
 
-class Gim(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "waiting": "L_q",
-        "in_system": "L",
-        "waiting_time": "W_q",
-        "response_time": "W",
-        "utilisation": "rho",
-    },
-):
+class Gim(msgspec.Struct, frozen=True, kw_only=True, rename=SYMBOLS | {"utilisation": "rho"}):
     """The steady state: L in events, times in the unit of the rates; infinite if ``utilisation`` is 1 or more."""
 
     waiting: float
@@ -41,24 +31,11 @@ class Stream(NamedTuple):
     scv: float
 
 
-def l_mmm(arrival_rate: float, service_rate: float, servers: int) -> float:
-    """Eq (1): mean number in the system of M/M/m."""
-    return mmc(arrival_rate, service_rate, servers).in_system
-
-
 def gim(arrival_rate: float, arrival_scv: float, service_rate: float, service_scv: float, servers: int) -> Gim:
     """Eq (2) without the factor λ that is printed in it (G1): the queue of M/M/m times the mean of the two scvs."""
     check_scv(arrival_scv=arrival_scv, service_scv=service_scv)
     exponential = mmc(arrival_rate, service_rate, servers)
-    if exponential.waiting_time == inf:
-        return Gim(
-            waiting=exponential.waiting,
-            in_system=exponential.in_system,
-            waiting_time=inf,
-            response_time=inf,
-            utilisation=exponential.utilisation,
-        )
-    variability = (arrival_scv + service_scv) / 2
+    variability = (arrival_scv + service_scv) / 2 if exponential.waiting_time < inf else 1.0
     waiting_time = variability * exponential.waiting_time
     waiting = variability * exponential.waiting
     return Gim(
@@ -75,11 +52,8 @@ def l_gim_as_printed(
 ) -> float:
     """Eq (2) as printed, with its further factor λ: it depends on the unit of time (erratum G1). Not for use."""
     check_scv(arrival_scv=arrival_scv, service_scv=service_scv)
-    exponential = l_mmm(arrival_rate, service_rate, servers)
-    if exponential == inf:
-        return inf
-    a = arrival_rate / service_rate
-    return a + arrival_rate * (arrival_scv + service_scv) / 2 * (exponential - a)
+    a, exponential = arrival_rate / service_rate, mmc(arrival_rate, service_rate, servers).in_system
+    return a + arrival_rate * (arrival_scv + service_scv) / 2 * (exponential - a) if exponential < inf else inf
 
 
 def merge_scv(streams: Iterable[Stream]) -> Stream:

@@ -5,7 +5,6 @@ balance equations by running products instead of the printed closed forms, which
 are 0/0 at ρ = 1 (Q4).
 """
 
-from fractions import Fraction
 from math import floor, inf, isfinite
 
 import msgspec
@@ -18,22 +17,21 @@ LARGEST_CAPACITY = 10_000_000
 """All P_n are kept in one array of doubles."""
 
 
-class Mmsk(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    rename={
-        "p_empty": "P_0",
-        "p_full": "P_K",
-        "entered_rate": "lambda_e",
-        "lost_rate": "lambda_lost",
-        "waiting": "L_q",
-        "in_system": "L",
-        "waiting_time": "W_q",
-        "response_time": "W",
-        "offered_load": "rho",
-    },
-):
+SYMBOLS = {
+    "p_empty": "P_0",
+    "p_full": "P_K",
+    "entered_rate": "lambda_e",
+    "lost_rate": "lambda_lost",
+    "waiting_probability": "C",
+    "waiting": "L_q",
+    "in_system": "L",
+    "waiting_time": "W_q",
+    "response_time": "W",
+}
+"""Measures under the papers' symbols."""
+
+
+class Mmsk(msgspec.Struct, frozen=True, kw_only=True, rename=SYMBOLS | {"offered_load": "rho"}):
     """The steady state, in JSON under the paper's symbols. Rates per unit of time, times in that unit, L in events.
 
     ``offered_load`` is ρ = λ/(s μ) of every formula and may exceed 1; ``utilisation`` is λ_e/(s μ), the share of time
@@ -58,30 +56,13 @@ def mmsk(arrival_rate: float, service_rate: float, servers: int, capacity: int) 
     Without servers the queue is full and the wait infinite (Q6); of more than K servers only K can work (Q7). Without
     arrivals an event would be served at once: W = 1/μ. Raises ValueError for values that describe no queue.
     """
-    check(arrival_rate, service_rate, servers, capacity)
-    a = arrival_rate / service_rate
-    if servers == 0:
-        full = 1.0 if a > 0 else 0.0
-        return Mmsk(
-            p_empty=1 - full,
-            p_full=full,
-            entered_rate=0.0,
-            lost_rate=arrival_rate * full,
-            waiting=capacity * full,
-            in_system=capacity * full,
-            waiting_time=inf,
-            response_time=inf,
-            offered_load=inf if a > 0 else 0.0,
-            utilisation=0.0,
-        )
     p = probabilities(arrival_rate, service_rate, servers, capacity)
-    n = np.arange(capacity + 1)
-    p_full = float(p[-1])
+    a, n, p_full = arrival_rate / service_rate, np.arange(capacity + 1), float(p[-1])
     # λ (1 - P_K) loses digits where nearly everything is lost; what enters is also what the busy servers finish.
     busy = float(p @ np.minimum(n, servers))
     waiting = float(p @ np.maximum(n - servers, 0))
     entered_rate = busy * service_rate
-    waiting_time = waiting / entered_rate if entered_rate > 0 else 0.0
+    waiting_time = inf if servers == 0 else waiting / entered_rate if entered_rate > 0 else 0.0
     return Mmsk(
         p_empty=float(p[0]),
         p_full=p_full,
@@ -91,8 +72,8 @@ def mmsk(arrival_rate: float, service_rate: float, servers: int, capacity: int) 
         in_system=busy + waiting,
         waiting_time=waiting_time,
         response_time=waiting_time + 1 / service_rate,
-        offered_load=a / servers,
-        utilisation=busy / servers,
+        offered_load=a / servers if servers > 0 else inf if a > 0 else 0.0,
+        utilisation=busy / servers if servers > 0 else 0.0,
     )
 
 
@@ -114,8 +95,7 @@ def probabilities(arrival_rate: float, service_rate: float, servers: int, capaci
 def relative_weights(a: float, servers: int, up_to: int) -> Probabilities:
     """w_0 … w_up_to with w_n = w_{n-1} · a / min(n, s), the largest of them 1. For a > 0 and s > 0.
 
-    The factors fall with n, so that w rises to one peak and falls from there on. Products that run away from the peak
-    never exceed 1: nothing can overflow, and what underflows is negligible.
+    The factors fall with n: w has one peak. Products from the peak outwards never exceed 1, so nothing overflows.
     """
     factors = a / np.minimum(np.arange(1, up_to + 1), servers)
     peak = up_to if a >= servers else min(up_to, floor(a))
@@ -127,29 +107,6 @@ def relative_weights(a: float, servers: int, up_to: int) -> Probabilities:
 def loss_probability(arrival_rate: float, service_rate: float, servers: int, capacity: int) -> float:
     """P_K: the share of events that find the queue full."""
     return float(probabilities(arrival_rate, service_rate, servers, capacity)[-1])
-
-
-def fewest_servers(arrival_rate: float, service_rate: float, capacity: int, max_p_full: float) -> int | None:
-    """The smallest s with P_K ≤ ``max_p_full``; None if not even K servers suffice. P_K falls with s: bisection.
-
-    s servers finish less than s μ, since they are idle now and then: P_K is above 1 - s μ/λ, by as little as 1e-23 in
-    overload. Where doubles see no difference this is told apart in rationals (numbers are read as decimals).
-    """
-    check(arrival_rate, service_rate, 0, capacity)
-    offered, served, allowed = (Fraction(str(float(value))) for value in (arrival_rate, service_rate, max_p_full))
-
-    def enough(servers: int) -> bool:
-        if offered > 0 and servers * served <= offered * (1 - allowed):
-            return False
-        return loss_probability(arrival_rate, service_rate, servers, capacity) <= max_p_full
-
-    if not enough(capacity):
-        return None
-    too_few, suffices = -1, capacity
-    while suffices - too_few > 1:
-        middle = (too_few + suffices) // 2
-        too_few, suffices = (too_few, middle) if enough(middle) else (middle, suffices)
-    return suffices
 
 
 def check(arrival_rate: float, service_rate: float, servers: int, capacity: int) -> None:

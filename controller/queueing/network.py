@@ -16,7 +16,7 @@ TOLERANCE = 1e-12
 """Largest change of an scv, relative to the largest scv where that is above 1, at which the fixed point is reached."""
 
 
-class Topic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NetworkTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A queue with its consumers: service rate of one of them, scv of its service time, value ν of an event there."""
 
     name: str
@@ -37,7 +37,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 class Network(msgspec.Struct, frozen=True, kw_only=True):
     """Topics and jobs. Raises ValueError for a name that occurs twice, an unknown topic or an impossible value."""
 
-    topics: tuple[Topic, ...]
+    topics: tuple[NetworkTopic, ...]
     jobs: tuple[Job, ...]
 
     def __post_init__(self) -> None:
@@ -68,10 +68,10 @@ class AllocatedNetwork(Network, frozen=True, kw_only=True, forbid_unknown_fields
 
 PUBLISHED = AllocatedNetwork(
     topics=(
-        Topic(name="A", service_rate=4.2, service_scv=0.33),
-        Topic(name="B", service_rate=3.7, service_scv=0.5),
-        Topic(name="C", service_rate=6.7, service_scv=0.4),
-        Topic(name="D", service_rate=5.1, service_scv=0.5),
+        NetworkTopic(name="A", service_rate=4.2, service_scv=0.33),
+        NetworkTopic(name="B", service_rate=3.7, service_scv=0.5),
+        NetworkTopic(name="C", service_rate=6.7, service_scv=0.4),
+        NetworkTopic(name="D", service_rate=5.1, service_scv=0.5),
     ),
     jobs=(
         Job(name="1", route=("A", "B", "D"), arrival_rate=3.0, arrival_scv=0.33),
@@ -139,7 +139,7 @@ def decompose(network: Network, consumers: Sequence[int]) -> Decomposition:
             [
                 jobs[i].arrival_scv,
                 *(
-                    split_scv(_share(jobs[i].arrival_rate, arrival_rate[j]), departing[j], scv[i][k])  # (6)
+                    split_scv(jobs[i].arrival_rate / (arrival_rate[j] or 1.0), departing[j], scv[i][k])  # (6)
                     for k, j in enumerate(route[:-1])
                 ),
             ]
@@ -177,8 +177,3 @@ def measure(network: Network, consumers: Sequence[int]) -> NetworkMeasures:
         response_time=in_progress / total_rate if total_rate > 0 else fsum(per_job) / len(per_job),
         job_response_time=per_job,
     )
-
-
-def _share(job_rate: float, topic_rate: float) -> float:
-    """p of Eq (6): the share of a topic's events that belong to one visit of one job."""
-    return job_rate / topic_rate if topic_rate > 0 else 0.0

@@ -1,1 +1,1 @@
-"""Scalers, one file each, readable line against line with their papers."""
+"""Scalers, one file each, in the order of their papers' algorithms."""

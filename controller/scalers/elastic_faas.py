@@ -1,17 +1,12 @@
-"""Elastic-FaaS as it is meant: more functions when their containers would come too late, fewer when they suffice.
+"""Elastic-FaaS as intended: more functions when containers would come too late, fewer when fewer suffice.
 
 Kathirvel and Parasuraman, "Elastic-FaaS", IJITEE 8(10), 2019, Algorithm 1 with the readings F1 to F13.
 """
 
 from typing import ClassVar
 
-from controller.scalers.elastic_faas_formulas import (
-    FunctionScaler,
-    Monitored,
-    exceeds_both,
-    iterations,
-    rounded_up,
-)
+from controller.queueing.rounding import rounded_up
+from controller.scalers.shared.elastic_faas_formulas import FunctionScaler, Monitored, exceeds_both, iterations
 
 
 def monitor(
@@ -21,7 +16,7 @@ def monitor(
     nsp = q / spc  # lines 2 to 7: (5), in which the current number cancels (F1, F2, F4, F5)
     n = iterations(nsp, c)  # line 8: the inverse of (2) (F3)
     triggered = exceeds_both(n * t_iter, latency, provision)  # lines 9 and 10: n as a time (F8)
-    want = rounded_up(nsp / mnsp)  # line 11: (7) by the containers of one function (F6)
+    want = max(1, rounded_up(nsp / mnsp))  # line 11: (7) by the containers of one function (F6, F7)
     expected = want if triggered or want < np else np  # L and PPT hold back scale-out only (F9)
     return Monitored(nsp, n, triggered, max(1, expected))
 
@@ -32,16 +27,4 @@ class ElasticFaas(FunctionScaler):
     name: ClassVar[str] = "elastic-faas"
     paper: ClassVar[str] = "Kathirvel, Parasuraman, Elastic-FaaS, IJITEE 8(10) 2019, Algorithm 1 (intent)"
 
-    def monitor(self, q: float, np: int, spc: float) -> Monitored:
-        """As above, with these parameters."""
-        p = self.parameters
-        return monitor(
-            q,
-            np,
-            spc=spc,
-            c=p.containers_per_iteration,
-            mnsp=p.max_containers,
-            latency=p.latency_s,
-            provision=p.provision_s,
-            t_iter=p.iteration_s,
-        )
+    run_monitor = staticmethod(monitor)

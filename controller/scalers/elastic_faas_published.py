@@ -1,21 +1,22 @@
-"""Elastic-FaaS as printed, repaired only as far as it has to be to run at all.
+"""Elastic-FaaS as printed, with the repairs that it needs to run.
 
 Kathirvel and Parasuraman, "Elastic-FaaS", IJITEE 8(10), 2019, Algorithm 1; readings F1, F2, F4, F5, F7, F10. Line 11
-divides by the containers of all functions (F6): the more functions there are the fewer it asks for, so that under a
-steady load it goes out and in, tick after tick. And it cannot scale in under little load (F9), since n is small then.
+divides by the containers of all functions (F6): under a steady load it scales out and in, tick after tick. Under little
+load n is small, and it cannot scale in (F9).
 """
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from controller.scalers.elastic_faas_formulas import (
+from controller.queueing.rounding import rounded_up
+from controller.scalers.shared.elastic_faas_formulas import (
     ElasticFaasParameters,
     FunctionScaler,
     Monitored,
     exceeds_both,
     iterations_as_printed,
-    rounded_up,
 )
+from controller.scalers.shared.parameters import Positive
 
 
 def monitor_as_printed(
@@ -26,7 +27,7 @@ def monitor_as_printed(
     n = iterations_as_printed(nsp, c)  # line 8
     triggered = exceeds_both(n * t_iter, latency, provision)  # lines 9 and 10
     tmnsp = max(1, np) * mnsp  # line 6
-    expected = rounded_up(nsp / tmnsp) if triggered else np  # line 11
+    expected = max(1, rounded_up(nsp / tmnsp)) if triggered else np  # line 11
     return Monitored(nsp, n, triggered, max(1, expected))
 
 
@@ -34,7 +35,7 @@ def monitor_as_printed(
 class ElasticFaasPublishedParameters(ElasticFaasParameters):
     """As those of the intent, but an iteration is one unit of time: n itself is compared with L and PPT."""
 
-    iteration_s: float = 1.0
+    iteration_s: Positive = 1.0
 
 
 class ElasticFaasPublished(FunctionScaler):
@@ -44,16 +45,4 @@ class ElasticFaasPublished(FunctionScaler):
     paper: ClassVar[str] = "Kathirvel, Parasuraman, Elastic-FaaS, IJITEE 8(10) 2019, Algorithm 1 (as printed)"
     Parameters: ClassVar[type[Any]] = ElasticFaasPublishedParameters
 
-    def monitor(self, q: float, np: int, spc: float) -> Monitored:
-        """As above, with these parameters."""
-        p = self.parameters
-        return monitor_as_printed(
-            q,
-            np,
-            spc=spc,
-            c=p.containers_per_iteration,
-            mnsp=p.max_containers,
-            latency=p.latency_s,
-            provision=p.provision_s,
-            t_iter=p.iteration_s,
-        )
+    run_monitor = staticmethod(monitor_as_printed)

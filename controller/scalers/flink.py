@@ -1,70 +1,39 @@
-"""The autoscaler of the Flink Kubernetes operator: processing capacity for the input, for the lag, and for what gathers
-while the job restarts.
+"""The autoscaler of the Flink Kubernetes operator: capacity for the input, the lag, and the backlog of a restart.
 
-Read from its source with its default options, 2026. It acts on a full metrics window only, which begins a
-stabilisation interval after each change, and a scale-in waits for the largest recommendation of an hour.
+Read from its source with its defaults, 2026. It acts on a full metrics window, which begins a stabilisation interval
+after each change. A scale-in takes the largest recommendation of an hour.
 """
 
 from dataclasses import dataclass
-from math import ceil
 from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from controller.scalers.demand import Windows, busy_s, input_rate, read_sources, sources, true_rate_per_s
-from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import require_bounds, require_not_negative, require_positive
-from controller.scalers.single_fleet import (
-    TOLERANCE_S,
-    FleetStates,
-    PartDecision,
-    SingleFleetScaler,
-    Window,
-    hold_part,
-    resize_part,
-    states_by_fleet,
-    unknown_part,
-)
+from controller.queueing.rounding import TOLERANCE, rounded_up
+from controller.scalers.shared.base import TOLERANCE_S, CannotDecide, check_known, resize
+from controller.scalers.shared.demand import Windows, busy_s, input_rate, read_sources, sources, true_rate_per_s
+from controller.scalers.shared.parameters import BoundedParameters, NotNegative, Positive, Share
+from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window
 from penstock.contracts import FleetObservation, Term
 
 
 @dataclass(frozen=True)
-class FlinkParameters:
-    """The operator's options with their defaults. ``max_scale_down``: the share of the replicas that one step may take
-    away. ``service_rate_per_s`` is the true rate where neither busy time nor a measured rate tell it.
+class FlinkParameters(BoundedParameters):
+    """The operator's options with their defaults. ``max_scale_down``: largest share of replicas removed in one step.
+    ``service_rate_per_s``: the true rate where none is measured.
     """
 
-    target_utilisation: float = 0.7
-    utilisation_boundary: float = 0.3
-    catch_up_s: float = 1800.0
-    restart_s: float = 300.0
-    metrics_window_s: float = 900.0
-    stabilisation_s: float = 300.0
-    scale_down_interval_s: float = 3600.0
-    max_scale_down: float = 0.6
-    service_rate_per_s: float | None = None
-    decision_interval_s: float = 60.0
-    min_replicas: int = 1
+    target_utilisation: Positive = 0.7
+    utilisation_boundary: NotNegative = 0.3
+    catch_up_s: Positive = 1800.0
+    restart_s: NotNegative = 300.0
+    metrics_window_s: Positive = 900.0
+    stabilisation_s: NotNegative = 300.0
+    scale_down_interval_s: NotNegative = 3600.0
+    max_scale_down: Share = 0.6
+    service_rate_per_s: Positive | None = None
+    decision_interval_s: Positive = 60.0
     max_replicas: int | None = 200
-
-    def __post_init__(self) -> None:
-        require_positive(
-            target_utilisation=self.target_utilisation,
-            catch_up_s=self.catch_up_s,
-            metrics_window_s=self.metrics_window_s,
-            decision_interval_s=self.decision_interval_s,
-        )
-        require_not_negative(
-            utilisation_boundary=self.utilisation_boundary,
-            restart_s=self.restart_s,
-            stabilisation_s=self.stabilisation_s,
-            scale_down_interval_s=self.scale_down_interval_s,
-        )
-        if self.service_rate_per_s is not None:
-            require_positive(service_rate_per_s=self.service_rate_per_s)
-        if not 0 <= self.max_scale_down <= 1:
-            raise ValueError(f"max_scale_down={self.max_scale_down:g}: expected a share, 0 to 1")
-        require_bounds(self.min_replicas, self.max_replicas, least=1)
 
 
 def capacity(lag: float, rate_per_s: float, utilisation: float, p: FlinkParameters, *, with_restart: bool) -> float:
@@ -91,7 +60,7 @@ class Capacities(NamedTuple):
 
 
 def capacities(now: float, lag: float, rate_per_s: float, p: FlinkParameters) -> Capacities:
-    """The target with the restart; the lower bound at the highest utilisation, for which no restart is reckoned."""
+    """The target includes the restart; the lower bound, at the highest utilisation, does not."""
     return Capacities(
         now,
         capacity(lag, rate_per_s, p.target_utilisation, p, with_restart=True),
@@ -103,13 +72,12 @@ def capacities(now: float, lag: float, rate_per_s: float, p: FlinkParameters) ->
 def parallelism(replicas: int, each: Capacities, p: FlinkParameters) -> int:
     """⌈replicas · target / now⌉, not below the share that one step must leave, and within the bounds."""
     factor = max(each.target / each.now, 1 - p.max_scale_down)
-    wanted = max(p.min_replicas, ceil(replicas * factor - TOLERANCE))
-    return min(wanted, p.max_replicas or wanted)
+    return p.bounded(rounded_up(replicas * factor))
 
 
 class FlinkState(msgspec.Struct, frozen=True):
-    """The number of replicas and since when it is that; the readings since then; the recommendations to scale in, as
-    (time in s, replicas, whether outside of the utilisation boundary), and when the first of them was.
+    """The number of replicas, the time of its last change, and the readings since then. ``down``: recommendations to
+    scale in, as (time in s, replicas, outside of the utilisation boundary?), the first at ``down_since_s``.
     """
 
     replicas: int | None = None
@@ -127,38 +95,35 @@ class Flink(SingleFleetScaler[FlinkParameters, FlinkState]):
     name: ClassVar[str] = "flink"
     paper: ClassVar[str] = "Flink Kubernetes operator, autoscaler"
     emulates: ClassVar[str] = "Flink's autoscaler"
-    Parameters: ClassVar[type[FlinkParameters]] = FlinkParameters
-    State: ClassVar[type[FleetStates[FlinkState]]] = states_by_fleet(FlinkState)
 
-    def start_part(self) -> FlinkState:
-        """No reading yet."""
-        return FlinkState()
-
-    def decide_part(
-        self, part: FleetObservation, state: FlinkState, observation: FleetObservation
-    ) -> tuple[PartDecision, FlinkState]:
-        """Wait for a full window, compare capacities, delay a scale-in."""
-        p, now_s, current = self.parameters, part.time_s, part.replicas.current
-        if state.replicas != current:
-            state = FlinkState(current, now_s)
-        if now_s - state.since_s < p.stabilisation_s - TOLERANCE_S:
-            return hold_part("stabilisation interval", since_s=state.since_s, stabilisation_s=p.stabilisation_s), state
-        of, over_s = sources(part, observation), p.metrics_window_s
-        state = msgspec.structs.replace(
+    def read(self, part: FleetObservation, state: FlinkState, observation: FleetObservation) -> FlinkState:
+        """Begin anew when the number of replicas has changed; no readings within the stabilisation interval."""
+        if state.replicas != part.replicas.current:
+            state = FlinkState(part.replicas.current, part.time_s)
+        if self._stabilises(part, state):
+            return state
+        now_s, over_s = part.time_s, self.parameters.metrics_window_s
+        return msgspec.structs.replace(
             state,
-            inputs=read_sources(state.inputs, of, now_s, over_s),
+            inputs=read_sources(state.inputs, sources(part, observation), now_s, over_s),
             completions=state.completions.add(now_s, part.completed, over_s),
             busy=state.busy.add(now_s, busy_s(part), over_s),
         )
-        unknown = unknown_part(part, "backlog")
-        rate = unknown or input_rate(state.inputs, of, over_s, {**observation.unknown, **part.unknown}, whole=True)
-        if isinstance(rate, PartDecision):
-            return rate, state
+
+    def _stabilises(self, part: FleetObservation, state: FlinkState) -> bool:
+        return part.time_s - state.since_s < self.parameters.stabilisation_s - TOLERANCE_S
+
+    def decide_part(self, part: FleetObservation, state: FlinkState, observation: FleetObservation) -> Step[FlinkState]:
+        """Wait for a full window, compare capacities, delay a scale-in."""
+        p, current, over_s = self.parameters, part.replicas.current, self.parameters.metrics_window_s
+        if self._stabilises(part, state):
+            raise CannotDecide("stabilisation interval", since_s=state.since_s, stabilisation_s=p.stabilisation_s)
+        check_known(part, "backlog")
+        reasons = {**observation.unknown, **part.unknown}
+        rate = input_rate(state.inputs, sources(part, observation), over_s, reasons, whole=True)
         if current == 0:
-            return resize_part(part, p.min_replicas, {"replicas": 0}), state
+            return resize(part, p.min_replicas, {"replicas": 0}), state
         true_rate, known_from = true_rate_per_s(part, state.completions, state.busy, over_s, p.service_rate_per_s)
-        if true_rate is None:
-            return hold_part("true rate is unknown: no busy time, no measured rate; set service_rate_per_s"), state
         each = capacities(true_rate * current, float(part.backlog or 0), rate, p)
         wanted = parallelism(current, each, p)
         why: dict[str, Term] = {
@@ -176,12 +141,12 @@ class Flink(SingleFleetScaler[FlinkParameters, FlinkState]):
         }
         if wanted >= current:
             state = msgspec.structs.replace(state, down_since_s=None, down=())
-            return resize_part(part, wanted if each.outside else current, why), state
+            return resize(part, wanted if each.outside else current, why), state
         return self._scale_in(part, wanted, each.outside, why, state)
 
     def _scale_in(
         self, part: FleetObservation, wanted: int, outside: bool, why: dict[str, Term], state: FlinkState
-    ) -> tuple[PartDecision, FlinkState]:
+    ) -> Step[FlinkState]:
         """The largest recommendation of the interval, when it has passed since the first one."""
         p, now_s = self.parameters, part.time_s
         first_s = now_s if state.down_since_s is None else state.down_since_s
@@ -193,4 +158,4 @@ class Flink(SingleFleetScaler[FlinkParameters, FlinkState]):
         waits = now_s - first_s < p.scale_down_interval_s - TOLERANCE_S
         why["waits"] = waits
         stays = waits or not largest_outside
-        return resize_part(part, part.replicas.current if stays else largest, why), state
+        return resize(part, part.replicas.current if stays else largest, why), state

@@ -1,8 +1,7 @@
 """KEDA's RabbitMQ trigger: messages in a queue, or the time it will take to consume them, per replica.
 
-Read from KEDA's source after 2.20.2, in 2026. A trap comes with the second mode: a queue from which nothing is
-delivered has no consumption time, and KEDA then tells the HPA its activation value, 0 by default. To the HPA a stuck
-fleet is an idle one, however much waits.
+Read from KEDA's source after 2.20.2, in 2026. Known problem of the second mode: without deliveries there is no
+consumption time, and KEDA reports its activation value, 0 by default. The HPA then takes a stuck fleet for an idle one.
 """
 
 from dataclasses import dataclass
@@ -10,22 +9,12 @@ from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from controller.scalers.demand import in_system, unknown_in_system
-from controller.scalers.keda import KedaParameters, KedaState, Trigger, keda_step
-from controller.scalers.parameters import require_not_negative, require_positive
-from controller.scalers.single_fleet import (
-    FleetStates,
-    PartDecision,
-    SingleFleetScaler,
-    Window,
-    hold_part,
-    resize_part,
-    states_by_fleet,
-    unknown_part,
-)
+from controller.scalers.shared.base import resize
+from controller.scalers.shared.demand import in_system
+from controller.scalers.shared.keda import KedaParameters, KedaState, Trigger, keda_step
+from controller.scalers.shared.parameters import NotNegative, Positive
+from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 from penstock.contracts import FleetObservation, Term
-
-Mode = Literal["queue-length", "consumption-time"]
 
 
 class QueueRates(NamedTuple):
@@ -41,10 +30,9 @@ def queue_length(messages: int, target: float, activation: float) -> Trigger:
 
 
 def consumption_time(messages: int, rates: QueueRates, target_s: float, activation: float) -> Trigger:
-    """Mode ExpectedQueueConsumptionTime, with its first term without a unit, as it is coded.
+    """Mode ExpectedQueueConsumptionTime; its first term has no unit, as coded.
 
-    Without deliveries it is the activation value: the trigger stays active while there are messages, but the HPA is
-    told that nothing is to be done. An empty queue takes no time.
+    Without deliveries the metric is the activation value, and the trigger is active while there are messages.
     """
     publish, deliver = rates
     if messages == 0:
@@ -62,15 +50,10 @@ class KedaRabbitmqParameters(KedaParameters):
     the mode's metric; more than this is work.
     """
 
-    mode: Mode = "queue-length"
-    queue_length: float = 20.0
-    consumption_time_s: float = 30.0
-    activation: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive(queue_length=self.queue_length, consumption_time_s=self.consumption_time_s)
-        require_not_negative(activation=self.activation)
+    mode: Literal["queue-length", "consumption-time"] = "queue-length"
+    queue_length: Positive = 20.0
+    consumption_time_s: Positive = 30.0
+    activation: NotNegative = 0.0
 
 
 class KedaRabbitmqState(msgspec.Struct, frozen=True):
@@ -82,54 +65,32 @@ class KedaRabbitmqState(msgspec.Struct, frozen=True):
 
 
 class KedaRabbitmq(SingleFleetScaler[KedaRabbitmqParameters, KedaRabbitmqState]):
-    """Scaling by what waits in front of a fleet."""
+    """Scaling by the queue of a fleet."""
 
     name: ClassVar[str] = "keda-rabbitmq"
     paper: ClassVar[str] = "KEDA, RabbitMQ trigger"
     emulates: ClassVar[str] = "KEDA"
-    Parameters: ClassVar[type[KedaRabbitmqParameters]] = KedaRabbitmqParameters
-    State: ClassVar[type[FleetStates[KedaRabbitmqState]]] = states_by_fleet(KedaRabbitmqState)
 
-    def start_part(self) -> KedaRabbitmqState:
-        """Never polled."""
-        return KedaRabbitmqState()
+    def read(self, part: FleetObservation, state: KedaRabbitmqState, _: FleetObservation) -> KedaRabbitmqState:
+        """Messages published and delivered: acknowledged, or held by consumers that have not acknowledged them."""
+        delivered = None if part.completed is None else part.completed + (part.in_flight or 0)
+        return msgspec.structs.replace(
+            state,
+            published=state.published.add(part.time_s, part.arrived, self.period_s),
+            delivered=state.delivered.add(part.time_s, delivered, self.period_s),
+        )
 
     def decide_part(
-        self,
-        part: FleetObservation,
-        state: KedaRabbitmqState,
-        observation: FleetObservation,  # noqa: ARG002 - a part is enough
-    ) -> tuple[PartDecision, KedaRabbitmqState]:
+        self, part: FleetObservation, state: KedaRabbitmqState, _: FleetObservation
+    ) -> Step[KedaRabbitmqState]:
         """The trigger of the mode, then KEDA's step."""
-        p = self.parameters
-        # Delivered is what was acknowledged, and what consumers hold without having acknowledged it.
-        delivered = None if part.completed is None else part.completed + (part.in_flight or 0)
-        seen = msgspec.structs.replace(
-            state,
-            published=state.published.add(part.time_s, part.arrived, p.decision_interval_s),
-            delivered=state.delivered.add(part.time_s, delivered, p.decision_interval_s),
-        )
-        unknown = unknown_in_system(part)
-        if unknown is not None:
-            return unknown, seen
-        messages = in_system(part)
+        p, messages = self.parameters, in_system(part)
         why: dict[str, Term] = {"mode": p.mode, "messages": messages}
         trigger = queue_length(messages, p.queue_length, p.activation)
         if p.mode == "consumption-time":
-            rates = self._rates(part, seen)
-            if isinstance(rates, PartDecision):
-                return rates, seen
+            publish = known_rate(part, "arrived", state.published, self.period_s)
+            rates = QueueRates(publish, known_rate(part, "completed", state.delivered, self.period_s))
             trigger = consumption_time(messages, rates, p.consumption_time_s, p.activation)
             why |= rates._asdict()
         wanted, keda, terms = keda_step(trigger, part.time_s, part.replicas, p, state.keda)
-        return resize_part(part, wanted, why | terms), msgspec.structs.replace(seen, keda=keda)
-
-    def _rates(self, part: FleetObservation, seen: KedaRabbitmqState) -> QueueRates | PartDecision:
-        unknown = unknown_part(part, "arrived", "completed")
-        if unknown is not None:
-            return unknown
-        over_s = self.parameters.decision_interval_s
-        publish, deliver = seen.published.rate_per_s(over_s), seen.delivered.rate_per_s(over_s)
-        if publish is None or deliver is None:
-            return hold_part("no rates yet: this is the first reading")
-        return QueueRates(publish, deliver)
+        return resize(part, wanted, why | terms), msgspec.structs.replace(state, keda=keda)

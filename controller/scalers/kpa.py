@@ -1,8 +1,7 @@
 """Knative's pod autoscaler: the average number of requests in the system over a stable and a panic window.
 
-Read from Knative Serving's autoscaler, 2026, with its default configuration. Windows are averages of the samples of
-every tick; the panic threshold compares ⌈panic demand / target⌉ with the ready replicas, as the source does, so that
-few replicas panic early.
+Read from Knative Serving's autoscaler, 2026, with its defaults. A window averages the samples of its ticks. The panic
+threshold compares ⌈panic demand / target⌉ with the ready replicas, as the source does: few replicas panic early.
 """
 
 from dataclasses import dataclass
@@ -11,18 +10,11 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from controller.scalers.demand import in_system, unknown_in_system
-from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import require_bounds, require_not_negative, require_positive
-from controller.scalers.single_fleet import (
-    TOLERANCE_S,
-    FleetStates,
-    PartDecision,
-    SingleFleetScaler,
-    elapsed_s,
-    resize_part,
-    states_by_fleet,
-)
+from controller.queueing.rounding import rounded_up
+from controller.scalers.shared.base import TOLERANCE_S, resize
+from controller.scalers.shared.demand import in_system
+from controller.scalers.shared.parameters import AboveOne, BoundedParameters, NotNegative, Positive
+from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, elapsed_s
 from penstock.contracts import FleetObservation, ReplicaCounts, Term
 
 Samples = tuple[tuple[float, float], ...]
@@ -36,37 +28,20 @@ def average(samples: Samples, time_s: float, over_s: float) -> float:
 
 
 @dataclass(frozen=True)
-class KpaParameters:
-    """Knative's defaults: 100 requests at once per replica, of which 70 % are aimed at. ``grace_s`` is how long the
-    last replica stays after the stable window has become empty. ``max_replicas`` None: no limit.
-    """
+class KpaParameters(BoundedParameters):
+    """Knative's defaults. ``grace_s``: the last replica stays so long after the stable window is empty."""
 
-    target_concurrency: float = 100.0
-    target_utilisation: float = 0.7
-    stable_window_s: float = 60.0
-    panic_window_s: float = 6.0
-    panic_threshold: float = 2.0
-    max_scale_up_rate: float = 1000.0
-    max_scale_down_rate: float = 2.0
-    grace_s: float = 30.0
-    decision_interval_s: float = 2.0
+    least_replicas: ClassVar[int] = 0
+    target_concurrency: Positive = 100.0
+    target_utilisation: Positive = 0.7
+    stable_window_s: Positive = 60.0
+    panic_window_s: Positive = 6.0
+    panic_threshold: Positive = 2.0
+    max_scale_up_rate: AboveOne = 1000.0
+    max_scale_down_rate: AboveOne = 2.0
+    grace_s: NotNegative = 30.0
+    decision_interval_s: Positive = 2.0
     min_replicas: int = 0
-    max_replicas: int | None = None
-
-    def __post_init__(self) -> None:
-        require_positive(
-            target_concurrency=self.target_concurrency,
-            target_utilisation=self.target_utilisation,
-            stable_window_s=self.stable_window_s,
-            panic_window_s=self.panic_window_s,
-            panic_threshold=self.panic_threshold,
-            decision_interval_s=self.decision_interval_s,
-        )
-        require_not_negative(grace_s=self.grace_s)
-        for name in ("max_scale_up_rate", "max_scale_down_rate"):
-            if getattr(self, name) <= 1:
-                raise ValueError(f"{name}={getattr(self, name):g}: expected a number above 1")
-        require_bounds(self.min_replicas, self.max_replicas)
 
     @property
     def target(self) -> float:
@@ -98,7 +73,7 @@ class Demand(NamedTuple):
 def demand(stable: float, panic: float, ready: int, p: KpaParameters) -> Demand:
     """⌈average / target⌉ of both windows, and each within the limits of one step."""
     least, most = step_limits(ready, p)
-    for_stable, for_panic = (ceil(average / p.target - TOLERANCE) for average in (stable, panic))
+    for_stable, for_panic = (rounded_up(average / p.target) for average in (stable, panic))
     return Demand(for_stable, for_panic, *(min(max(each, least), most) for each in (for_stable, for_panic)))
 
 
@@ -113,27 +88,13 @@ class Kpa(SingleFleetScaler[KpaParameters, KpaState]):
     name: ClassVar[str] = "kpa"
     paper: ClassVar[str] = "Knative Serving, pod autoscaler"
     emulates: ClassVar[str] = "Knative KPA"
-    Parameters: ClassVar[type[KpaParameters]] = KpaParameters
-    State: ClassVar[type[FleetStates[KpaState]]] = states_by_fleet(KpaState)
 
-    def start_part(self) -> KpaState:
-        """No sample."""
-        return KpaState()
-
-    def decide_part(
-        self,
-        part: FleetObservation,
-        state: KpaState,
-        observation: FleetObservation,  # noqa: ARG002 - a part is enough
-    ) -> tuple[PartDecision, KpaState]:
+    def decide_part(self, part: FleetObservation, state: KpaState, _: FleetObservation) -> Step[KpaState]:
         """Both windows, panic, then the bounds and the grace of the last replica."""
-        p, now_s = self.parameters, part.time_s
-        unknown = unknown_in_system(part)
-        if unknown is not None:
-            return unknown, state
+        p, now_s, concurrency = self.parameters, part.time_s, in_system(part)
         samples = (
             *(each for each in state.samples if 0 < now_s - each[0] < p.stable_window_s - TOLERANCE_S),
-            (now_s, float(in_system(part))),
+            (now_s, float(concurrency)),
         )
         state = msgspec.structs.replace(state, samples=samples)
         ready = max(1, part.replicas.joined)
@@ -147,7 +108,7 @@ class Kpa(SingleFleetScaler[KpaParameters, KpaState]):
         wanted, state = self._bounded(desired, now_s, state)
         least, most = step_limits(ready, p)
         why: dict[str, Term] = {
-            "in_system": in_system(part),
+            "in_system": concurrency,
             "stable_window_s": p.stable_window_s,
             "stable_average": stable,
             "panic_window_s": p.panic_window_s,
@@ -169,11 +130,11 @@ class Kpa(SingleFleetScaler[KpaParameters, KpaState]):
             "max_replicas": p.max_replicas,
             "wanted": wanted,
         }
-        return resize_part(part, wanted, why), state
+        return resize(part, wanted, why), state
 
     def _panic(self, over: bool, ready: int, replicas: ReplicaCounts, now_s: float, state: KpaState) -> KpaState:
-        """Panic begins or is prolonged while demand is over the threshold; it ends a stable window after the last
-        time. An autoscaler that starts with several replicas starts in panic: it has no history to shrink on.
+        """Panic while demand is over the threshold and for one stable window after. An autoscaler that starts with
+        several replicas starts in panic: it has no history to shrink on.
         """
         began, most = state.panic_s, state.most_in_panic
         if not state.started and replicas.joined > 1:
@@ -185,12 +146,10 @@ class Kpa(SingleFleetScaler[KpaParameters, KpaState]):
         return msgspec.structs.replace(state, started=True, panic_s=began, most_in_panic=most)
 
     def _bounded(self, desired: int, now_s: float, state: KpaState) -> tuple[int, KpaState]:
-        """Minimum, maximum, and one replica for the time of grace after nothing was wanted any more."""
-        p = self.parameters
-        wanted = max(desired, p.min_replicas)
-        wanted = min(wanted, p.max_replicas or wanted)
+        """Minimum, maximum, and one replica during the grace period."""
+        wanted = self.parameters.bounded(desired)
         if wanted > 0:
             return wanted, msgspec.structs.replace(state, idle_s=None)
         idle_s = now_s if state.idle_s is None else state.idle_s
-        within_grace = now_s - idle_s < p.grace_s - TOLERANCE_S
+        within_grace = now_s - idle_s < self.parameters.grace_s - TOLERANCE_S
         return int(within_grace), msgspec.structs.replace(state, idle_s=idle_s)

@@ -1,27 +1,20 @@
 """LaSS: the fewest containers with which 95 % of the requests start within 100 ms, by the waiting time of M/M/c.
 
 Wang, Ali-Eldin, Shenoy, "LaSS: Running Latency Sensitive Serverless Computations at the Edge", HPDC 2021; constants and
-the switch to the short window from the authors' code. Fair shares and smaller containers for an overloaded cluster are
-no part of this scaler: a decision here is a number of replicas, and the cap is the actuator's.
+the switch to the short window from the authors' code. Their fair shares and smaller containers are left out: a decision
+is a number of replicas.
 """
 
 from dataclasses import dataclass
+from math import floor
 from typing import ClassVar
 
 import msgspec
 
-from controller.queueing.erlang import erlang_c, fewest_servers, p_waits_at_most
-from controller.scalers.parameters import require_positive, require_share
-from controller.scalers.single_fleet import (
-    FleetStates,
-    PartDecision,
-    SingleFleetScaler,
-    Window,
-    hold_part,
-    resize_part,
-    states_by_fleet,
-    unknown_part,
-)
+from controller.queueing.erlang import erlang_c, p_waits_at_most
+from controller.scalers.shared.base import CannotDecide, resize
+from controller.scalers.shared.parameters import Count, OpenShare, Parameters, Positive
+from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 from penstock.contracts import FleetObservation, Term
 
 
@@ -31,38 +24,27 @@ def lass_rate(long_per_s: float, short_per_s: float, burst_factor: float = 2.0) 
 
 
 @dataclass(frozen=True)
-class LassParameters:
+class LassParameters(Parameters):
     """``wait_s`` is t, to be kept with ``probability``. ``service_rate_per_s`` None: as measured by the monitor.
 
     Where not even ``most`` containers keep it, ``most`` is the answer.
     """
 
-    wait_s: float = 0.1
-    probability: float = 0.95
-    long_window_s: float = 120.0
-    short_window_s: float = 10.0
-    burst_factor: float = 2.0
-    most: int = 100
-    service_rate_per_s: float | None = None
-    decision_interval_s: float = 5.0
+    wait_s: Positive = 0.1
+    probability: OpenShare = 0.95
+    long_window_s: Positive = 120.0
+    short_window_s: Positive = 10.0
+    burst_factor: Positive = 2.0
+    most: Count = 100
+    service_rate_per_s: Positive | None = None
+    decision_interval_s: Positive = 5.0
 
     def __post_init__(self) -> None:
-        require_positive(
-            wait_s=self.wait_s,
-            long_window_s=self.long_window_s,
-            short_window_s=self.short_window_s,
-            burst_factor=self.burst_factor,
-            decision_interval_s=self.decision_interval_s,
-        )
-        require_share(probability=self.probability)
+        super().__post_init__()
         if self.short_window_s > self.long_window_s:
             raise ValueError(
                 f"short_window_s={self.short_window_s:g}: expected at most long_window_s={self.long_window_s:g}"
             )
-        if self.most < 1:
-            raise ValueError(f"most={self.most}: expected at least 1")
-        if self.service_rate_per_s is not None:
-            require_positive(service_rate_per_s=self.service_rate_per_s)
 
 
 class LassState(msgspec.Struct, frozen=True):
@@ -77,33 +59,18 @@ class Lass(SingleFleetScaler[LassParameters, LassState]):
 
     name: ClassVar[str] = "lass"
     paper: ClassVar[str] = "Wang, Ali-Eldin, Shenoy, HPDC 2021; compared with in Tsenos et al., DEBS 2022"
-    Parameters: ClassVar[type[LassParameters]] = LassParameters
-    State: ClassVar[type[FleetStates[LassState]]] = states_by_fleet(LassState)
 
-    def start_part(self) -> LassState:
-        """No reading yet."""
-        return LassState()
+    def read(self, part: FleetObservation, state: LassState, _: FleetObservation) -> LassState:
+        """Arrivals, and the service rate if one is measured."""
+        arrivals = state.arrivals.add(part.time_s, part.arrived, self.parameters.long_window_s)
+        return LassState(arrivals, part.service_rate_per_s or state.service_rate_per_s)
 
-    def decide_part(
-        self,
-        part: FleetObservation,
-        state: LassState,
-        observation: FleetObservation,  # noqa: ARG002 - its own rate only
-    ) -> tuple[PartDecision, LassState]:
+    def decide_part(self, part: FleetObservation, state: LassState, _: FleetObservation) -> Step[LassState]:
         """The fewest containers that keep the waiting time at the rate measured."""
         p = self.parameters
-        seen = LassState(
-            state.arrivals.add(part.time_s, part.arrived, p.long_window_s),
-            part.service_rate_per_s or state.service_rate_per_s,
-        )
-        unknown = unknown_part(part, "arrived")
-        if unknown is not None:
-            return unknown, seen
-        long_per_s = seen.arrivals.rate_per_s(p.long_window_s)
-        short_per_s = seen.arrivals.rate_per_s(p.short_window_s)
-        if long_per_s is None or short_per_s is None:
-            return hold_part("no rate yet: this is the first reading of the arrivals"), seen
-        mu = p.service_rate_per_s or seen.service_rate_per_s
+        long_per_s = known_rate(part, "arrived", state.arrivals, p.long_window_s)
+        short_per_s = known_rate(part, "arrived", state.arrivals, p.short_window_s)
+        mu = p.service_rate_per_s or state.service_rate_per_s
         lam = lass_rate(long_per_s, short_per_s, p.burst_factor)
         why: dict[str, Term] = {
             "long_window_s": p.long_window_s,
@@ -114,7 +81,7 @@ class Lass(SingleFleetScaler[LassParameters, LassState]):
             "lambda_per_s": lam,
         }
         if mu is None:
-            return hold_part("service rate is unknown: none is set, and none was measured yet", **why), seen
+            raise CannotDecide("service rate is unknown: none is set, and none was measured yet", **why)
         fewest = self.fewest(lam, mu)
         c = p.most if fewest is None else fewest
         why |= {
@@ -127,12 +94,13 @@ class Lass(SingleFleetScaler[LassParameters, LassState]):
         }
         if fewest is None:
             why["capped"] = f"not even {p.most} containers keep the waiting time"
-        return resize_part(part, c, why), seen
+        return resize(part, c, why), state
 
     def fewest(self, lam: float, mu: float) -> int | None:
-        """The smallest c up to the most with P(W ≤ t) as high as wanted; None if there is none."""
+        """The smallest c up to the most with the probability as high as wanted; None if there is none."""
         p = self.parameters
-        return fewest_servers(lam, mu, p.wait_s, p.probability, p.most)
+        candidates = range(max(1, floor(lam / mu)), p.most + 1)  # fewer are in overload
+        return next((c for c in candidates if self.probability(lam, mu, c) >= p.probability), None)
 
     def waiting(self, lam: float, mu: float, c: int) -> dict[str, Term]:
         """The waiting time's probability with c containers, as terms in the order in which it is computed."""

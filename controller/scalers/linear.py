@@ -5,26 +5,21 @@ published costs. Partitions are assigned as Kafka's range assignor would, regard
 """
 
 from dataclasses import dataclass
-from math import ceil, fsum
+from math import fsum
 from typing import ClassVar, Literal
 
-from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import (
-    require_not_negative,
-    require_positive,
-    require_replicas,
-    require_thresholds,
-)
-from controller.scalers.stream import CannotDecide, RateScaler, RateState, read, resize
-from penstock.contracts import Decision, StreamObservation, Term, hold
+from controller.queueing.rounding import rounded_up
+from controller.scalers.binpack import BinpackParameters
+from controller.scalers.shared.stream_scaler import RateState, StreamScaler, StreamTick
+from penstock.contracts import Decision, Term
 from penstock.plan import range_groups
 
 Reading = Literal["lag", "rate"]
 
 
 def replicas_for(total_rate_per_s: float, per_replica: float, interval_s: float = 1.0) -> int:
-    """⌈λ·DI / per replica⌉, at least one: DI seconds of arrivals against what one replica may have waiting."""
-    return max(1, ceil(total_rate_per_s * interval_s / per_replica - TOLERANCE))
+    """⌈λ·DI / per replica⌉, at least one: DI seconds of arrivals over the events that may wait for one replica."""
+    return max(1, rounded_up(total_rate_per_s * interval_s / per_replica))
 
 
 def linear_step(replicas: int, needed_up: int, needed_down: int) -> int:
@@ -35,31 +30,14 @@ def linear_step(replicas: int, needed_up: int, needed_down: int) -> int:
 
 
 @dataclass(frozen=True)
-class LinearParameters:
+class LinearParameters(BinpackParameters):
     """``reading`` lag: DI seconds of arrivals against μ·w·f (B14); rate: arrivals per second against μ·f.
 
-    Without ``hysteresis`` f_up is used both ways, which is what the published numbers show.
+    Without ``hysteresis`` f_up is used both ways, as the published numbers show.
     """
 
-    service_rate_per_s: float = 200.0
-    slo_s: float = 0.5
-    f_up: float = 0.9
-    f_down: float = 0.4
     hysteresis: bool = False
     reading: Reading = "lag"
-    hold_s: float = 0.0
-    decision_interval_s: float = 1.0
-    max_replicas: int | None = None
-
-    def __post_init__(self) -> None:
-        require_positive(
-            service_rate_per_s=self.service_rate_per_s,
-            slo_s=self.slo_s,
-            decision_interval_s=self.decision_interval_s,
-        )
-        require_not_negative(hold_s=self.hold_s)
-        require_thresholds(self.f_up, self.f_down)
-        require_replicas(self.max_replicas)
 
     def capacity(self, fraction: float) -> float:
         """Of one replica at ``fraction``: events that it may have waiting, or events per second, by ``reading``."""
@@ -72,7 +50,7 @@ class LinearParameters:
         return replicas_for(total_rate_per_s, self.capacity(fraction), interval_s)
 
     def terms(self) -> dict[str, Term]:
-        """What the capacity of a replica is made of: μ, w and DI where the reading has them, f both ways if used."""
+        """The terms of a replica's capacity: μ, w and DI where the reading has them, f both ways if used."""
         why: dict[str, Term] = {"mu_per_s": self.service_rate_per_s}
         if self.reading == "lag":
             why["w_s"] = self.slo_s
@@ -84,43 +62,28 @@ class LinearParameters:
         return why
 
 
-class Linear(RateScaler[LinearParameters]):
+class Linear(StreamScaler[LinearParameters, RateState]):
     """Replicas proportional to the total arrival rate."""
 
     name: ClassVar[str] = "linear"
     paper: ClassVar[str] = "Ezzeddine, Baude, Huet, CLOSER 2024, section 5 (comparison)"
-    Parameters: ClassVar[type[LinearParameters]] = LinearParameters
+    needs_lag: ClassVar[bool] = False
 
-    def decide(self, observation: StreamObservation, state: RateState) -> tuple[Decision, RateState]:
-        """As many replicas as the total rate asks for, each with a range of partitions."""
-        p = self.parameters
-        seen = RateState(state.offsets.updated(observation, p.decision_interval_s))
-        try:
-            tick = read(
-                observation,
-                state.offsets,
-                interval_s=p.decision_interval_s,
-                hold_s=p.hold_s,
-                max_replicas=p.max_replicas,
-                needs_lag=False,
-            )
-        except CannotDecide as reason:
-            return hold(observation.fleet, str(reason)), seen
-        total = fsum(tick.load.rates_per_s)
-        up = p.needed(total, p.f_up)
+    def decide_tick(self, tick: StreamTick, state: RateState) -> tuple[Decision, RateState]:
+        """As many replicas as the total rate needs, each with a range of partitions."""
+        p, total = self.parameters, fsum(tick.load.rates_per_s)
+        wanted = p.needed(total, p.f_up)
         why: dict[str, Term] = {
             "partitions": list(tick.partitions),
             "rate_per_s": list(tick.load.rates_per_s),
             "total_rate_per_s": total,
             "replicas": tick.replicas,
             **p.terms(),
-            "needed_up": up,
+            "needed_up": wanted,
         }
-        wanted = up
         if p.hysteresis:
-            down = p.needed(total, p.f_down)
-            why["needed_down"] = down
-            wanted = linear_step(tick.replicas, up, down)
+            why["needed_down"] = down = p.needed(total, p.f_down)
+            wanted = linear_step(tick.replicas, wanted, down)
         target = min(wanted, tick.most)
-        why |= {"wanted": wanted, "most": tick.most}
-        return resize(tick, target, range_groups(range(len(tick.partitions)), target), why), seen
+        groups = range_groups(range(len(tick.partitions)), target)
+        return tick.resized(target, groups, why | {"wanted": wanted, "most": tick.most}), state

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.queueing.network import Network, measure
-from controller.scalers.allocation import Consumers, min_time, most_useful_topic, one_more, overloaded_topics
-from controller.scalers.network_scaler import (
+from controller.scalers.shared.allocation import Consumers, min_time, most_useful_topic, one_more, overloaded_topics
+from controller.scalers.shared.network_scaler import (
     Allocated,
     NetworkParameters,
     NetworkScaler,
     NetworkState,
-    network_per_minute,
     steps,
     terms,
 )
+from controller.scalers.shared.parameters import CountOrZero
 from penstock.contracts import NetworkObservation, Term
 
 
@@ -24,12 +24,7 @@ from penstock.contracts import NetworkObservation, Term
 class MinTimeParameters(NetworkParameters):
     """``budget`` M: consumers beyond one per topic."""
 
-    budget: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.budget < 0:
-            raise ValueError(f"budget={self.budget}: expected at least 0")
+    budget: CountOrZero = 5
 
 
 class MinTime(NetworkScaler[MinTimeParameters]):
@@ -37,20 +32,16 @@ class MinTime(NetworkScaler[MinTimeParameters]):
 
     name: ClassVar[str] = "min-time"
     paper: ClassVar[str] = "Nguyen, Nahrstedt, Elastic pub/sub, Algorithm 1"
-    Parameters: ClassVar[type[MinTimeParameters]] = MinTimeParameters
 
     def reschedule(self, observation: NetworkObservation, state: NetworkState) -> Allocated:
         """Spend the whole budget."""
-        p = self.parameters
-        network = network_per_minute(observation, state, p)
-        path = min_time(network, p.budget)
-        return self._allocated(network, path)
+        network = self.network(observation, state)
+        return self._allocated(network, min_time(network, self.parameters.budget))
 
     def step(self, observation: NetworkObservation, state: NetworkState, now: Consumers) -> Allocated:
         """One more consumer while the budget lasts."""
-        p = self.parameters
-        network = network_per_minute(observation, state, p)
-        if sum(now) - len(now) >= p.budget:
+        network = self.network(observation, state)
+        if sum(now) - len(now) >= self.parameters.budget:
             return self._allocated(network, (now,))
         return self._allocated(network, (now, one_more(now, most_useful_topic(network, now))))
 

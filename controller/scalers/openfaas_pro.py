@@ -1,60 +1,39 @@
 """OpenFaaS Pro's autoscaler: ⌈ready · mean load / (target · proportion)⌉.
 
-From its documentation, 2026. Type rps counts the requests that were completed, so that a function at its limit does
-not look busier than one just below it: the trap of this type. Type capacity counts requests in flight.
+From its documentation, 2026. Type rps counts completed requests: a function in overload looks like one just below its
+limit. Type capacity counts requests in flight.
 """
 
 from dataclasses import dataclass
-from math import ceil
 from typing import ClassVar, Literal
 
 import msgspec
 
-from controller.scalers.demand import in_system, unknown_in_system
-from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import require_bounds, require_positive
-from controller.scalers.single_fleet import (
-    FleetStates,
-    PartDecision,
-    SingleFleetScaler,
-    Window,
-    hold_part,
-    resize_part,
-    states_by_fleet,
-    unknown_part,
-)
+from controller.queueing.rounding import rounded_up
+from controller.scalers.shared.base import resize
+from controller.scalers.shared.demand import in_system
+from controller.scalers.shared.parameters import BoundedParameters, Positive
+from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 from penstock.contracts import FleetObservation, Term
-
-ScaleType = Literal["rps", "capacity"]
 
 
 def pro_replicas(ready: int, mean_load: float, target: float, proportion: float) -> int:
     """The documented formula."""
-    return ceil(ready * mean_load / (target * proportion) - TOLERANCE)
+    return rounded_up(ready * mean_load / (target * proportion))
 
 
 @dataclass(frozen=True)
-class OpenfaasProParameters:
+class OpenfaasProParameters(BoundedParameters):
     """The labels of a function with their defaults. ``target_rate_per_s`` is the target of type rps,
     ``target_in_flight`` that of type capacity. The interval is not documented: 10 s is our choice.
     """
 
-    type: ScaleType = "rps"
-    target_rate_per_s: float = 50.0
-    target_in_flight: float = 50.0
-    target_proportion: float = 0.9
-    decision_interval_s: float = 10.0
-    min_replicas: int = 1
+    type: Literal["rps", "capacity"] = "rps"
+    target_rate_per_s: Positive = 50.0
+    target_in_flight: Positive = 50.0
+    target_proportion: Positive = 0.9
+    decision_interval_s: Positive = 10.0
     max_replicas: int | None = 20
-
-    def __post_init__(self) -> None:
-        require_positive(
-            target_rate_per_s=self.target_rate_per_s,
-            target_in_flight=self.target_in_flight,
-            target_proportion=self.target_proportion,
-            decision_interval_s=self.decision_interval_s,
-        )
-        require_bounds(self.min_replicas, self.max_replicas, least=1)
 
 
 class OpenfaasProState(msgspec.Struct, frozen=True):
@@ -69,30 +48,24 @@ class OpenfaasPro(SingleFleetScaler[OpenfaasProParameters, OpenfaasProState]):
     name: ClassVar[str] = "openfaas-pro"
     paper: ClassVar[str] = "OpenFaaS Pro autoscaler"
     emulates: ClassVar[str] = "OpenFaaS Pro"
-    Parameters: ClassVar[type[OpenfaasProParameters]] = OpenfaasProParameters
-    State: ClassVar[type[FleetStates[OpenfaasProState]]] = states_by_fleet(OpenfaasProState)
 
-    def start_part(self) -> OpenfaasProState:
-        """No reading yet."""
-        return OpenfaasProState()
+    def read(self, part: FleetObservation, state: OpenfaasProState, _: FleetObservation) -> OpenfaasProState:
+        """The requests completed."""
+        return OpenfaasProState(state.completions.add(part.time_s, part.completed, self.period_s))
 
     def decide_part(
-        self,
-        part: FleetObservation,
-        state: OpenfaasProState,
-        observation: FleetObservation,  # noqa: ARG002 - a part is enough
-    ) -> tuple[PartDecision, OpenfaasProState]:
+        self, part: FleetObservation, state: OpenfaasProState, _: FleetObservation
+    ) -> Step[OpenfaasProState]:
         """The load of the type, then the formula and the bounds."""
         p = self.parameters
-        seen = OpenfaasProState(state.completions.add(part.time_s, part.completed, p.decision_interval_s))
-        load = self._load(part, seen.completions)
-        if isinstance(load, PartDecision):
-            return load, seen
+        if p.type == "rps":
+            load, target = known_rate(part, "completed", state.completions, self.period_s), p.target_rate_per_s
+        else:
+            load, target = float(in_system(part)), p.target_in_flight
         ready = part.replicas.joined
         mean_load = load / max(1, ready)
-        target = p.target_rate_per_s if p.type == "rps" else p.target_in_flight
         desired = pro_replicas(ready, mean_load, target, p.target_proportion)
-        wanted = max(p.min_replicas, min(desired, p.max_replicas or desired))
+        wanted = p.bounded(desired)
         why: dict[str, Term] = {
             "type": p.type,
             "load": load,
@@ -104,13 +77,4 @@ class OpenfaasPro(SingleFleetScaler[OpenfaasProParameters, OpenfaasProState]):
             "desired": desired,
             "wanted": wanted,
         }
-        return resize_part(part, wanted, why), seen
-
-    def _load(self, part: FleetObservation, completions: Window) -> float | PartDecision:
-        if self.parameters.type == "capacity":
-            return unknown_in_system(part) or float(in_system(part))
-        unknown = unknown_part(part, "completed")
-        if unknown is not None:
-            return unknown
-        rate = completions.rate_per_s(self.parameters.decision_interval_s)
-        return hold_part("no rate yet: this is the first reading") if rate is None else rate
+        return resize(part, wanted, why), state

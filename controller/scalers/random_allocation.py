@@ -1,7 +1,7 @@
-"""Random: the additional consumers go to topics drawn by lot, which is what the pub/sub paper compares itself with.
+"""Random: the additional consumers go to topics drawn at random, the comparison of the pub/sub paper.
 
-Nguyen and Nahrstedt, "Elastic pub/sub", section VI; reading P11. A draw depends on the seed and on how many there were
-before, so that the same observation and state give the same answer.
+Nguyen and Nahrstedt, "Elastic pub/sub", section VI; reading P11. A draw depends on the seed and its number only: the
+same observation and state give the same answer.
 """
 
 from dataclasses import dataclass
@@ -10,24 +10,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from controller.scalers.allocation import Consumers, one_more, random_path
-from controller.scalers.network_scaler import Allocated, NetworkParameters, NetworkScaler, NetworkState
+from controller.scalers.min_time import MinTimeParameters
+from controller.scalers.shared.allocation import Consumers, one_more, random_path
+from controller.scalers.shared.network_scaler import Allocated, NetworkScaler, NetworkState
 from penstock.contracts import NetworkObservation
 
 
 @dataclass(frozen=True)
-class RandomParameters(NetworkParameters):
-    """``budget``: consumers beyond one per topic. ``until_limit``: stepwise, a response time that was measured to keep
-    the limit ends it earlier, as in the comparison with MinCost.
+class RandomParameters(MinTimeParameters):
+    """``until_limit``: stepwise, a measured response time within the limit ends it earlier, as in the comparison with
+    MinCost.
     """
 
-    budget: int = 5
     until_limit: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.budget < 0:
-            raise ValueError(f"budget={self.budget}: expected at least 0")
 
 
 class RandomAllocation(NetworkScaler[RandomParameters]):
@@ -35,16 +30,15 @@ class RandomAllocation(NetworkScaler[RandomParameters]):
 
     name: ClassVar[str] = "random"
     paper: ClassVar[str] = "Nguyen, Nahrstedt, Elastic pub/sub, section VI (comparison)"
-    Parameters: ClassVar[type[RandomParameters]] = RandomParameters
 
     def reschedule(self, observation: NetworkObservation, state: NetworkState) -> Allocated:
-        """Spend the whole budget by lot."""
+        """Spend the whole budget on random topics."""
         budget, draws = self.parameters.budget, count(state.draws)
         path = random_path(len(observation.topics), budget, lambda topics: lot(state.seed, next(draws), topics))
         return Allocated(path[-1], {"M": budget, "path": [list(m) for m in path]}, draws=budget)
 
     def step(self, observation: NetworkObservation, state: NetworkState, now: Consumers) -> Allocated:
-        """One more consumer by lot while the budget lasts."""
+        """One more consumer of a random topic while the budget lasts."""
         p = self.parameters
         response_s = observation.response_time_s
         kept = p.until_limit and response_s is not None and response_s <= p.response_limit_s
@@ -55,5 +49,5 @@ class RandomAllocation(NetworkScaler[RandomParameters]):
 
 
 def lot(seed: int, draw: int, topics: int) -> int:
-    """The position of a topic, uniformly; each number of a draw has a generator of its own."""
+    """Draw the position of a topic uniformly, with a new generator for each draw."""
     return int(np.random.default_rng([seed, draw]).integers(topics))

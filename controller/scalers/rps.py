@@ -6,52 +6,32 @@ functions of a pipeline scale one after the other.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import ceil
 from typing import ClassVar
 
 import msgspec
 
-from controller.scalers.packing import TOLERANCE
-from controller.scalers.parameters import require_positive
-from controller.scalers.single_fleet import (
-    FleetStates,
-    PartDecision,
-    SingleFleetScaler,
-    Window,
-    hold_part,
-    resize_part,
-    states_by_fleet,
-    unknown_part,
-)
+from controller.queueing.rounding import rounded_up
+from controller.scalers.shared.base import CannotDecide, resize
+from controller.scalers.shared.parameters import Parameters, Positive, PositiveShare
+from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 from penstock.contracts import FleetObservation, Term
 
 
 def replicas_for_load(current_load_per_s: float, target_per_replica_per_s: float) -> int:
     """⌈currentLoad / targetLoadPerReplica⌉, at least one (A16)."""
-    return max(1, ceil(current_load_per_s / target_per_replica_per_s - TOLERANCE))
+    return max(1, rounded_up(current_load_per_s / target_per_replica_per_s))
 
 
 @dataclass(frozen=True)
-class RpsParameters:
-    """The target is what a load generator found one replica to carry. Not given for a fleet, neither by
-    ``target_by_fleet_per_s`` nor by ``target_per_replica_per_s``, it is ρ times the measured service rate of a replica,
-    with the utilisation that AMESoS and DwP aim at, so that the three differ in what they look at only (our choice: the
-    paper prints no targets, and at the service rate itself a queue would never be worked off).
+class RpsParameters(Parameters):
+    """The target of a fleet is ``target_by_fleet_per_s``, else ``target_per_replica_per_s``, else ρ times the measured
+    service rate. The paper prints no targets; ρ is the utilisation of AMESoS and DwP, so that the three are comparable.
     """
 
-    target_per_replica_per_s: float | None = None
-    target_by_fleet_per_s: Mapping[str, float] = field(default_factory=dict)
-    rho: float = 0.7
-    decision_interval_s: float = 2.5
-
-    def __post_init__(self) -> None:
-        require_positive(decision_interval_s=self.decision_interval_s)
-        if not 0 < self.rho <= 1:
-            raise ValueError(f"rho={self.rho:g}: expected a number above 0 and up to 1")
-        if self.target_per_replica_per_s is not None:
-            require_positive(target_per_replica_per_s=self.target_per_replica_per_s)
-        by_fleet = self.target_by_fleet_per_s
-        require_positive(**{f"target_by_fleet_per_s.{fleet}": target for fleet, target in by_fleet.items()})
+    target_per_replica_per_s: Positive | None = None
+    target_by_fleet_per_s: Mapping[str, Positive] = field(default_factory=dict)
+    rho: PositiveShare = 0.7
+    decision_interval_s: Positive = 2.5
 
 
 class RpsState(msgspec.Struct, frozen=True):
@@ -66,38 +46,23 @@ class Rps(SingleFleetScaler[RpsParameters, RpsState]):
 
     name: ClassVar[str] = "rps"
     paper: ClassVar[str] = "Tsenos, Peri, Kalogeraki, DEBS 2022, section 6.2 (comparison)"
-    Parameters: ClassVar[type[RpsParameters]] = RpsParameters
-    State: ClassVar[type[FleetStates[RpsState]]] = states_by_fleet(RpsState)
 
-    def start_part(self) -> RpsState:
-        """No reading yet."""
-        return RpsState()
+    def read(self, part: FleetObservation, state: RpsState, _: FleetObservation) -> RpsState:
+        """Arrivals, and the service rate if one is measured."""
+        arrivals = state.arrivals.add(part.time_s, part.arrived, self.period_s)
+        return RpsState(arrivals, part.service_rate_per_s or state.service_rate_per_s)
 
-    def decide_part(
-        self,
-        part: FleetObservation,
-        state: RpsState,
-        observation: FleetObservation,  # noqa: ARG002 - own rate only
-    ) -> tuple[PartDecision, RpsState]:
+    def decide_part(self, part: FleetObservation, state: RpsState, _: FleetObservation) -> Step[RpsState]:
         """As many replicas as the rate of the last interval asks for."""
         p = self.parameters
-        seen = RpsState(
-            state.arrivals.add(part.time_s, part.arrived, p.decision_interval_s),
-            part.service_rate_per_s or state.service_rate_per_s,
-        )
-        unknown = unknown_part(part, "arrived")
-        if unknown is not None:
-            return unknown, seen
-        load = seen.arrivals.rate_per_s(p.decision_interval_s)
-        if load is None:
-            return hold_part("no rate yet: this is the first reading of the arrivals"), seen
+        load = known_rate(part, "arrived", state.arrivals, p.decision_interval_s)
         target = p.target_by_fleet_per_s.get(part.fleet, p.target_per_replica_per_s)
         why: dict[str, Term] = {"currentLoad_per_s": load}
-        if target is None and seen.service_rate_per_s is not None:
-            target = p.rho * seen.service_rate_per_s
-            why |= {"mu_per_s": seen.service_rate_per_s, "rho": p.rho}
+        if target is None and state.service_rate_per_s is not None:
+            target = p.rho * state.service_rate_per_s
+            why |= {"mu_per_s": state.service_rate_per_s, "rho": p.rho}
         if target is None:
-            return hold_part("no target per replica: none is set, and no service rate was measured yet", **why), seen
+            raise CannotDecide("no target per replica: none is set, and no service rate was measured yet", **why)
         wanted = replicas_for_load(load, target)
         why |= {"targetLoadPerReplica_per_s": target, "current_replicas": part.replicas.current, "desired": wanted}
-        return resize_part(part, wanted, why), seen
+        return resize(part, wanted, why), state

@@ -10,46 +10,37 @@ from collections.abc import Mapping
 
 from controller.scalers.amesos import THRESHOLDS_S
 from experiments.experiment import Experiment
-from penstock.contracts import FunctionObservation
 from penstock.runspec import WorkerSpec
 from penstock.systems import FunctionSpec, FunctionSystem
 from producers.workloads.azure import Pipeline
 
-PAPER = "Tsenos, Peri, Kalogeraki: DEBS 2022, doi 10.1145/3524860.3539642"
-
 COLD_START_S = 1.0
 
+
+def _chain(service_time_s: float, *names: str, after: tuple[str, ...] = ()) -> tuple[FunctionSpec, ...]:
+    """Functions one after the other."""
+    before = (after, *((name,) for name in names))
+    return tuple(
+        FunctionSpec(name=name, service_time_s=service_time_s, after=previous)
+        for name, previous in zip(names, before, strict=False)
+    )
+
+
 DOCUMENT = FunctionSystem(
-    functions=(
-        FunctionSpec(name="sha256", service_time_s=0.0125),
-        FunctionSpec(name="qrcode", service_time_s=0.0125, after=("sha256",)),
-        FunctionSpec(name="pdf", service_time_s=0.0125, after=("qrcode",)),
-        FunctionSpec(name="store", service_time_s=0.0125, after=("pdf",)),
-    ),
-    deadline_s=0.5,
-    cold_start_s=COLD_START_S,
+    functions=_chain(0.0125, "sha256", "qrcode", "pdf", "store"), deadline_s=0.5, cold_start_s=COLD_START_S
 )
 """Table 1: four functions, 50 ms, deadline 500 ms."""
 
 SYNTHETIC = FunctionSystem(
-    functions=(
-        FunctionSpec(name="encrypt", service_time_s=0.7 / 3),
-        FunctionSpec(name="decrypt", service_time_s=0.7 / 3, after=("encrypt",)),
-        FunctionSpec(name="verify", service_time_s=0.7 / 3, after=("decrypt",)),
-    ),
-    deadline_s=1.5,
-    cold_start_s=COLD_START_S,
+    functions=_chain(0.7 / 3, "encrypt", "decrypt", "verify"), deadline_s=1.5, cold_start_s=COLD_START_S
 )
 """Table 1: three functions (AES), 700 ms, deadline 1500 ms."""
 
 MATRIX = FunctionSystem(
     functions=(
-        FunctionSpec(name="split", service_time_s=0.325),
-        FunctionSpec(name="left-multiply", service_time_s=0.325, after=("split",)),
-        FunctionSpec(name="left-reduce", service_time_s=0.325, after=("left-multiply",)),
-        FunctionSpec(name="right-multiply", service_time_s=0.325, after=("split",)),
-        FunctionSpec(name="right-reduce", service_time_s=0.325, after=("right-multiply",)),
-        FunctionSpec(name="merge", service_time_s=0.325, after=("left-reduce", "right-reduce")),
+        *_chain(0.325, "split", "left-multiply", "left-reduce"),
+        *_chain(0.325, "right-multiply", "right-reduce", after=("split",)),
+        *_chain(0.325, "merge", after=("left-reduce", "right-reduce")),
     ),
     deadline_s=3.5,
     cold_start_s=COLD_START_S,
@@ -58,31 +49,18 @@ MATRIX = FunctionSystem(
 
 PIPELINES: Mapping[Pipeline, FunctionSystem] = {"document": DOCUMENT, "synthetic": SYNTHETIC, "matrix": MATRIX}
 
-NAMES: Mapping[Pipeline, str] = {
-    "document": "amesos-document",
-    "synthetic": "amesos-aes",  # for what it does
-    "matrix": "amesos-matrix",
-}
 
-TITLES: Mapping[Pipeline, str] = {
-    "document": "Document creation: four functions of 12.5 ms, deadline 500 ms, up to 150 requests/s",
-    "synthetic": "Synthetic (AES): three functions of 233 ms, deadline 1500 ms, up to 25 requests/s",
-    "matrix": "Matrix multiplications: six functions of 325 ms, two branches, deadline 3500 ms, up to 25 requests/s",
-}
-
-
-def _experiment(pipeline: Pipeline) -> Experiment:
+def _experiment(name: str, pipeline: Pipeline, title: str) -> Experiment:
     system = PIPELINES[pipeline]
     return Experiment(
-        name=NAMES[pipeline],
-        title=TITLES[pipeline],
-        paper=PAPER,
+        name=name,
+        title=title,
+        paper="Tsenos, Peri, Kalogeraki: DEBS 2022, doi 10.1145/3524860.3539642",
         workload=f"amesos:pipeline={pipeline}",
         seconds=480,
         arrivals="poisson",
         partitions=1,
         slo_s=system.deadline_s,
-        fleets=FunctionObservation,
         system=system,
         pipeline=pipeline,
         # Service times are the functions' own.
@@ -94,4 +72,20 @@ def _experiment(pipeline: Pipeline) -> Experiment:
     )
 
 
-EXPERIMENTS = tuple(_experiment(pipeline) for pipeline in PIPELINES)
+EXPERIMENTS = (
+    _experiment(
+        "amesos-document",
+        "document",
+        "Document creation: four functions of 12.5 ms, deadline 500 ms, up to 150 requests/s",
+    ),
+    _experiment(
+        "amesos-aes",  # for what it does
+        "synthetic",
+        "Synthetic (AES): three functions of 233 ms, deadline 1500 ms, up to 25 requests/s",
+    ),
+    _experiment(
+        "amesos-matrix",
+        "matrix",
+        "Matrix multiplications: six functions of 325 ms, two branches, deadline 3500 ms, up to 25 requests/s",
+    ),
+)

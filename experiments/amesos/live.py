@@ -1,41 +1,40 @@
-"""What live runs of the pipelines measured, beside simulated ones: ``python -m experiments.amesos.live runs/*``.
+"""Live runs of the pipelines beside simulated ones: ``penstock paper amesos live runs/*``.
 
-Runs of both worlds belong together where they played the same requests under the same conditions. For each such case
-three tables, as the README has them: every scaler's misses, queue, cost and latencies, live and simulated; AMESoS
-against its rivals, as the paper prints it; and whether the two worlds put the scalers in the same order.
+Runs of both worlds form a case if they have the same requests and conditions. Each case has three tables, as the README
+has them: every scaler's misses, queue, cost and latencies, live and simulated; AMESoS against its rivals, as the paper
+prints it; and whether both worlds put the scalers in the same order.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
-import typer
 
-from experiments.amesos.experiments import NAMES
+from experiments.amesos.experiments import EXPERIMENTS
 from experiments.amesos.figures import CLAIMS, SCALERS, change
-from experiments.analysis.measurement import summary_of
-from experiments.analysis.summary import Summary
-from experiments.played import finished
-from experiments.program import run_program
+from experiments.measured import verdicts
+from experiments.paper import UNKNOWN, Cells, PaperTable, Request, spread
 from experiments.ranking import kendall_tau
-from experiments.tables import markdown, spread
+from experiments.run_result import finished
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
-from penstock.rundir import RunDirectory
+from report.analysis.measurement import summary_of
+from report.analysis.run_data import RunData
+from report.analysis.summary import RunSummary
 
 WORLDS: Final = ("local", "sim")
 TOLERANCE: Final = 0.10
-"""Live and simulated are held to be the same within this share of the simulated value (p50, p95, p99, cost)."""
+"""Live and simulated values agree within this share of the simulated one (p50, p95, p99, cost)."""
 OWN: Final = ("world", "analytics", "system.call_s")
-"""Conditions that differ between a live run and the same one simulated, which is told what a call takes live."""
-UNKNOWN: Final = "–"
+"""Conditions that differ between a live run and its simulation, which has the live run's call time as a parameter."""
 
 
 class Figures(NamedTuple):
-    """What a run measured. ``missed``: requests that were acknowledged and have not left in time. ``peak_queue``: the
-    most requests that waited at all functions together, at whole seconds of the run. The rest in seconds.
+    """Measures of a run. ``missed``: acknowledged requests that did not leave in time. ``peak_queue``: the most
+    requests that waited at all functions together, at whole seconds of the run. The rest in seconds.
     """
 
     requests: float
@@ -48,9 +47,7 @@ class Figures(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """A column: where it is found, with how many digits it is written, and whether the two worlds are held to agree in
-    it.
-    """
+    """A column: its value, its digits, and whether both worlds have to agree in it (``held``)."""
 
     title: str
     of: Callable[[Figures], float]
@@ -71,20 +68,20 @@ RANKED: Final = ("misses", "replica-seconds", "p99")
 COMPARED: Final = {"misses": "missed", "peak queue": "peak_queue", "replica-minutes": "replica_s"}
 """The measures of the paper's claims, as ``Figures`` has them."""
 
-Runs = dict[tuple[str, str], list[tuple[Summary, Figures]]]
+Runs = dict[tuple[str, str], list[tuple[RunSummary, Figures]]]
 """By world and scaler."""
 
 
-def figures(directory: RunDirectory, summary: Summary) -> Figures:
+def figures(run: RunData, summary: RunSummary) -> Figures:
     """Of one finished run. PenstockError if nothing completed."""
     latency = summary.latency
     if latency.p50_s is None or latency.p95_s is None or latency.p99_s is None or summary.slo_share is None:
-        raise PenstockError(f"{directory.path}: no request completed in this run; leave it out")
+        raise PenstockError(f"{run.directory.path}: no request completed in this run; leave it out")
     in_time = round(summary.slo_share * summary.acknowledged_events)
     return Figures(
         requests=summary.acknowledged_events,
         missed=summary.acknowledged_events - in_time,
-        peak_queue=peak_queue(directory),
+        peak_queue=peak_queue(run),
         replica_s=60 * summary.replica_minutes,
         p50_s=latency.p50_s,
         p95_s=latency.p95_s,
@@ -92,28 +89,28 @@ def figures(directory: RunDirectory, summary: Summary) -> Figures:
     )
 
 
-def peak_queue(directory: RunDirectory) -> int:
-    """Requests that wait for a function, at the whole second at which they are most. From the Results, not from what
-    the controller saw: scalers look at different times.
+def peak_queue(run: RunData) -> int:
+    """The most requests that wait for a function at a whole second. From the results, not from the controller's
+    observations: scalers look at different times.
     """
-    spec = directory.spec()
-    table = pq.read_table(directory.results_folder, columns=["received_ns", "started_ns"])
+    spec = run.spec
+    table = pq.read_table(run.directory.results_folder, columns=["received_ns", "started_ns"])
     came_ns, began_ns = (np.sort(table[name].to_numpy()) for name in ("received_ns", "started_ns"))
     seconds_ns = spec.start_ns + NANOS_PER_SECOND * np.arange(int(spec.duration_s) + 1)
     waiting = np.searchsorted(came_ns, seconds_ns, "right") - np.searchsorted(began_ns, seconds_ns, "right")
     return int(waiting.max())
 
 
-def cases(directories: Iterable[RunDirectory]) -> dict[str, Runs]:
-    """Runs by case, in the order in which they are given; a case has a name that says what was played."""
+def cases(recorded: Iterable[RunData]) -> dict[str, Runs]:
+    """Runs by case, in the given order; the name of a case is its experiment, workload and slice."""
     found: dict[str, tuple[str, Runs]] = {}
-    for directory in directories:
-        summary = summary_of(directory)
+    for run in recorded:
+        summary = summary_of(run)
         if summary.world not in WORLDS:
             continue
         key = repr(sorted((name, value) for name, value in summary.conditions.items() if _is_shared(name)))
         _, runs = found.setdefault(key, (_name(summary), {}))
-        runs.setdefault((summary.world, summary.scaler), []).append((summary, figures(directory, summary)))
+        runs.setdefault((summary.world, summary.scaler), []).append((summary, figures(run, summary)))
     names = [name for name, _ in found.values()]
     return {
         name if names.count(name) == 1 else f"{name} ({number})": runs
@@ -125,7 +122,7 @@ def _is_shared(name: str) -> bool:
     return name not in OWN and not name.startswith("scaler.")
 
 
-def _name(summary: Summary) -> str:
+def _name(summary: RunSummary) -> str:
     conditions = summary.conditions
     from_s, seconds = float(conditions["workload.from_s"]), float(conditions["workload.seconds"])
     speed = f", {summary.speed:g} times as fast" if summary.speed != 1 else ""
@@ -147,46 +144,51 @@ def scalers(runs: Runs) -> list[str]:
     return [*(name for name in SCALERS if name in there), *(name for name in there if name not in SCALERS)]
 
 
-def side_by_side(runs: Runs) -> str:
-    """A row for each scaler: live / simulated, each with its range where repetitions differ, and by how much the means
-    differ where they are held to agree.
+def side_by_side(request: Request) -> Iterator[tuple[list[float], Cells]]:
+    """A row for each scaler of each case, live / simulated, each with its range; and the differences of the means where
+    they have to agree, as shares of the simulated ones.
     """
-    rows = []
-    for scaler in scalers(runs):
-        live, simulated = (mean(runs, world, scaler) for world in WORLDS)
-        some = runs.get(("local", scaler), [])
-        verdicts = [summary.verdict for summary, _ in some]
-        told = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts)) or UNKNOWN
-        counts = " / ".join(str(len(runs.get((world, scaler), []))) for world in WORLDS)
-        requests = " / ".join(f"{each.requests:.0f}" if each else UNKNOWN for each in (live, simulated))
-        rows.append([scaler, counts, told, requests, *(_cell(measure, runs, scaler) for measure in MEASURES)])
-    return markdown(("scaler", "runs", "live verdicts", "requests", *(measure.title for measure in MEASURES)), rows)
+    for case, runs in cases_of(request):
+        for scaler in scalers(runs):
+            both = [[found for _, found in runs.get((world, scaler), [])] for world in WORLDS]
+            requests = (np.mean([found.requests for found in some]) if some else None for some in both)
+            row = {
+                "case": case,
+                "scaler": scaler,
+                "runs": " / ".join(str(len(some)) for some in both),
+                "live verdicts": verdicts(summary for summary, _ in runs.get(("local", scaler), [])) or UNKNOWN,
+                "requests": " / ".join(UNKNOWN if mean is None else f"{mean:.0f}" for mean in requests),
+            }
+            differences: list[float] = []
+            for measure in MEASURES:
+                live, simulated = values = [[measure.of(found) for found in some] for some in both]
+                row[measure.title] = " / ".join(spread(each, measure.digits) for each in values) + measure.unit
+                if measure.held and live and any(simulated):
+                    differences.append(float(np.mean(live) / np.mean(simulated)) - 1)
+                    shown = f"{differences[-1]:+.0%}".replace("%", " %")
+                    row[measure.title] += f" ({shown})" if abs(differences[-1]) <= TOLERANCE else f" (**{shown}**)"
+            yield differences, row
 
 
-def _cell(measure: Measure, runs: Runs, scaler: str) -> str:
-    values = [[measure.of(found) for _, found in runs.get((world, scaler), [])] for world in WORLDS]
-    text = " / ".join(spread(each, measure.digits) for each in values) + measure.unit
-    if (apart := _apart(measure, *(mean(runs, world, scaler) for world in WORLDS))) is None:
-        return text
-    shown = f"{apart:+.0%}".replace("%", " %")
-    return f"{text} ({shown})" if abs(apart) <= TOLERANCE else f"{text} (**{shown}**)"
+def within(rows: Sequence[tuple[list[float], Cells]]) -> str:
+    """How many of the values that have to agree do so."""
+    held = [difference for differences, _ in rows for difference in differences]
+    agreed = sum(abs(difference) <= TOLERANCE for difference in held)
+    return (
+        f"{agreed} of {len(held)} values (p50, p95, p99, replica-seconds) lie within {100 * TOLERANCE:g} % of the "
+        "simulated ones."
+    )
 
 
-def _apart(measure: Measure, live: Figures | None, simulated: Figures | None) -> float | None:
-    """How far the live value is from the simulated one, as a share of it; None where they are not held to agree."""
-    if not measure.held or live is None or simulated is None or not measure.of(simulated):
-        return None
-    return measure.of(live) / measure.of(simulated) - 1
-
-
-def claims(runs: Runs, pipeline: str) -> str:
-    """AMESoS against its rivals on this pipeline, as printed, live and simulated."""
-    rows = []
-    for what, rival, where, printed in CLAIMS:
-        if where == pipeline:
-            compared = [_against(runs, world, rival, COMPARED[what]) for world in WORLDS]
-            rows.append([what, rival, printed, *compared])
-    return markdown(("measure", "AMESoS against", "printed", "live", "simulated"), rows)
+def claims(request: Request) -> Iterator[Cells]:
+    """AMESoS against its rivals on the pipeline of each case."""
+    for case, runs in cases_of(request):
+        pipeline = next(iter(runs.values()))[0][0].conditions["pipeline"]
+        for what, rival, where, printed in map(dict.values, CLAIMS):
+            if where == pipeline:
+                live, simulated = (_against(runs, world, rival, COMPARED[what]) for world in WORLDS)
+                head = {"case": case, "measure": what, "AMESoS against": rival, "printed": printed}
+                yield {**head, "live": live, "simulated": simulated}
 
 
 def _against(runs: Runs, world: str, rival: str, field: str) -> str:
@@ -194,57 +196,49 @@ def _against(runs: Runs, world: str, rival: str, field: str) -> str:
     return UNKNOWN if ours is None or theirs is None else change(getattr(ours, field), getattr(theirs, field))
 
 
-def rankings(runs: Runs) -> str:
+def rankings(request: Request) -> Iterator[Cells]:
     """The scalers from the lowest to the highest value in each world, and Kendall's τ of the two orders."""
-    both = {
-        scaler: (live, simulated)
-        for scaler in scalers(runs)
-        if (live := mean(runs, "local", scaler)) and (simulated := mean(runs, "sim", scaler))
-    }
-    rows = []
-    for measure in MEASURES:
-        if measure.title in RANKED:
+    for case, runs in cases_of(request):
+        both = {
+            scaler: (live, simulated)
+            for scaler in scalers(runs)
+            if (live := mean(runs, "local", scaler)) and (simulated := mean(runs, "sim", scaler))
+        }
+        for measure in (measure for measure in MEASURES if measure.title in RANKED):
             values = [[measure.of(each[world]) for each in both.values()] for world in (0, 1)]
+            live_order, simulated_order = (_order(both, each) for each in values)
             tau = kendall_tau(*values)
-            orders = [_order(list(both), each) for each in values]
-            rows.append([measure.title, *orders, UNKNOWN if tau is None else f"{tau:.2f}"])
-    return markdown(("ranked by", "live", "simulated", "Kendall's τ"), rows)
+            yield {
+                "case": case,
+                "ranked by": measure.title,
+                "live": live_order,
+                "simulated": simulated_order,
+                "Kendall's τ": UNKNOWN if tau is None else f"{tau:.2f}",
+            }
 
 
-def _order(names: Sequence[str], values: Sequence[float]) -> str:
-    ranked = sorted(zip(values, names, strict=True), key=lambda pair: pair[0])
-    text = ""
-    for i, (value, name) in enumerate(ranked):
-        text += name if i == 0 else f" {'=' if value == ranked[i - 1][0] else '<'} {name}"
-    return text or UNKNOWN
+def _order(names: Iterable[str], values: Sequence[float]) -> str:
+    ranked = groupby(sorted(zip(values, names, strict=True), key=itemgetter(0)), key=itemgetter(0))
+    return " < ".join(" = ".join(name for _, name in equal) for _, equal in ranked) or UNKNOWN
 
 
-def within(found: Mapping[str, Runs]) -> str:
-    """How many of the values in which the two worlds are held to agree do so."""
-    held = [
-        apart
-        for runs in found.values()
-        for scaler in scalers(runs)
-        for measure in MEASURES
-        if (apart := _apart(measure, *(mean(runs, world, scaler) for world in WORLDS))) is not None
-    ]
-    agreed = sum(abs(apart) <= TOLERANCE for apart in held)
-    return (
-        f"{agreed} of {len(held)} values (p50, p95, p99, replica-seconds) lie within {100 * TOLERANCE:g} % of the "
-        "simulated ones."
-    )
+def cases_of(request: Request) -> Iterable[tuple[str, Runs]]:
+    """The cases of the given run directories."""
+    return cases(finished(request.runs, (experiment.name for experiment in EXPERIMENTS))).items()
 
 
-def main(folders: Annotated[list[Path], typer.Argument(help="Run directories of both worlds.")]) -> None:
-    """Set live runs of the pipelines beside simulated ones, as Markdown."""
-    found = cases(finished(folders, NAMES.values()))
-    for name, runs in found.items():
-        pipeline: Any = next(iter(runs.values()))[0][0].conditions["pipeline"]
-        typer.echo(f"### {name}\n\nLive / simulated, means over the runs.\n")
-        for table in (side_by_side(runs), claims(runs, pipeline), rankings(runs)):
-            typer.echo(table)
-    typer.echo(within(found))
-
-
-if __name__ == "__main__":
-    run_program(main, "python -m experiments.amesos.live runs/*")
+TABLES: Final = (
+    PaperTable(
+        "live",
+        "Live / simulated, means over the runs",
+        side_by_side,
+        section="case",
+        cells=itemgetter(1),
+        note=within,
+        source="recorded",
+    ),
+    PaperTable("live-claims", "AMESoS compared, live and simulated", claims, section="case", source="recorded"),
+    PaperTable(
+        "live-rankings", "Order of the scalers, live and simulated", rankings, section="case", source="recorded"
+    ),
+)

@@ -11,7 +11,6 @@ functions for 30 containers. Live, with a time unit of 2 s: ``--speed 0.5``.
 from pathlib import Path
 
 from experiments.experiment import Experiment
-from penstock.contracts import QueueObservation
 from penstock.runspec import WorkerSpec
 from penstock.systems import QueueSystem
 
@@ -39,7 +38,6 @@ EXPERIMENTS = (
         arrivals="poisson",
         partitions=1,
         slo_s=10.0,
-        fleets=QueueObservation,
         system=FUNCTIONS,
         # Service times are the system's own.
         worker=WorkerSpec(service_time_s=0.0),

@@ -1,247 +1,212 @@
-"""Table 1, its time line and the story of the paper: printed, by formula, simulated.
+"""Table 1, its time line and the story of the paper: printed, by formula, simulated; finished runs in the same columns.
 
-``python -m experiments.elastic_faas.tables`` prints them as Markdown; with ``--out FOLDER`` it writes the time line of
-each scaler, too (``timeline.csv``). Virtual time throughout; everything is drawn from fixed seeds.
+``penstock paper elastic-faas`` lists the tables. What is simulated is drawn from fixed seeds. The time line of a
+recorded run of the scheduled scaler is Table 1.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from collections.abc import Iterator
+from functools import cache
+from itertools import count
+from typing import Any, Final
 
-import msgspec
 import numpy as np
-import typer
 
-from controller.provider import timeline
-from controller.scalers.elastic_faas import ElasticFaas
-from controller.scalers.elastic_faas_formulas import nsp_after
-from controller.scalers.elastic_faas_published import ElasticFaasPublished
-from controller.scalers.faas import Faas
+from controller.fleets.queue.container_ramp import timeline
+from controller.scalers.shared.elastic_faas_formulas import nsp_after
 from experiments.elastic_faas.experiments import EXPERIMENTS, FUNCTIONS
+from experiments.experiment import Options
 from experiments.multiqueue.tables import container_minutes
-from experiments.program import run_program
-from experiments.tables import markdown, write_csv
+from experiments.paper import Cells, PaperTable, Request, printed_values
+from experiments.run_result import conditions, finished_run, recorded, simulate, simulation
 from penstock.contracts import Decision, QueueObservation
 from penstock.measures import replica_seconds
-from penstock.registry import make_parameters
-from penstock.runspec import RunSpec, ScalerSpec
+from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
-from penstock.systems import QueueSystem
-from producers.schedule import make_schedule
-from producers.workloads import parse_workload
+from report.analysis.measurement import summary_of
+from report.groups import group_runs
 from simulator.clock import nanos
 from simulator.engine import COMPLETED, REJECTED
-from simulator.network_play import Played, play
-from simulator.queue_bank import make_engine
+from simulator.in_memory_run import FinishedRun
+from simulator.queue import make_engine
 
-PRINTED_TABLE_1: Final = (
-    (0, 1, 0, 0, 1), (2, 2, 0, 0, 2), (4, 3, 0, 0, 3), (6, 4, 0, 0, 4), (8, 5, 0, 0, 5),
-    (10, 6, 1, 0, 7), (12, 7, 2, 0, 9), (14, 8, 3, 0, 11), (16, 9, 4, 0, 13), (18, 10, 5, 0, 15),
-    (20, 11, 6, 1, 18), (22, 12, 7, 2, 21), (24, 13, 8, 3, 24), (26, 14, 9, 4, 27), (28, 15, 10, 5, 30),
-)  # fmt: skip
-"""Time, containers of FaaS 1 to 3 (0 where a dash is printed), total."""
+PRINTED: Final = printed_values(__file__)
+"""Table 1: time, containers of FaaS 1 to 3 (0 where a dash is printed), total."""
 
 STARTS: Final = (0.0, 10.0, 20.0)
 """When the functions of Table 1 start."""
 
 SHOWN_S: Final = 84
-"""How far time lines are printed; the file has all of them."""
+"""How far time lines are shown; CSV and JSON have all of them."""
 
-SCALERS: Final[Mapping[str, type[Any]]] = {
-    "faas": Faas,
-    "elastic-faas": ElasticFaas,
-    "elastic-faas-published": ElasticFaasPublished,
-}
+SCALERS: Final = ("faas", "elastic-faas", "elastic-faas-published")
+(EXPERIMENT,) = EXPERIMENTS
 
 
-def _spec(system: QueueSystem, seconds: float, scaler: str, replicas: int = 1, seed: int = 1) -> RunSpec:
-    return RunSpec(
-        run=scaler,
-        experiment="elastic-faas",
-        world="sim",
-        scaler=ScalerSpec(name=scaler),
-        seed=seed,
-        duration_s=seconds,
-        initial_replicas=replicas,
-        max_replicas=EXPERIMENTS[0].max_replicas,
-        tick_phase_s=0.0,
-        system=system,
-    )
-
-
-def _no_events(seconds: float) -> Schedule:
-    return Schedule(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int16), seconds)
-
-
-def simulated_table_1(starts: tuple[float, ...] = STARTS) -> list[tuple[int, ...]]:
-    """Containers that the monitor sees at the times of Table 1, where a function is asked for at each start."""
-    spec = _spec(msgspec.structs.replace(FUNCTIONS, provision_s=0.0), 60, "table-1")
-    engine = make_engine(spec, _no_events(60))
+def simulated_table_1() -> list[tuple[int, ...]]:
+    """Containers that the monitor observes at the times of Table 1, with a function requested at each start."""
+    spec = simulation(EXPERIMENT, "faas", Options(world="sim", system={"provision_s": "0"})).spec
+    engine = make_engine(spec, Schedule(np.zeros(0, np.int64), np.zeros(0, np.int16), spec.duration_s))
     rows = []
-    for time, *_ in PRINTED_TABLE_1:
+    for time in (row["time"] for row in PRINTED):
         engine.advance(float(time))
-        wanted = sum(start <= time for start in starts)
+        wanted = sum(start <= time for start in STARTS)
         engine.actuator.apply(Decision(action="up", targets={spec.fleet: wanted}))
         counts = [queue.servers or 0 for queue in engine.monitor.observe().queues]
-        rows.append((time, *counts, *[0] * (len(starts) - len(counts)), sum(counts)))
+        rows.append((time, *counts, *[0] * (len(STARTS) - len(counts)), sum(counts)))
     return rows
 
 
 def time_to(containers: int, starts: tuple[float, ...]) -> int:
     """First whole time at which functions that start so have that many containers together."""
-    time = 0
-    while sum(timeline(FUNCTIONS, starts, time)) < containers:
-        time += 1
-    return time
+    return next(time for time in count() if sum(timeline(FUNCTIONS, starts, time)) >= containers)
 
 
-class Outcome(NamedTuple):
-    """What a scaler made of the experiment."""
-
-    scaler: str
-    scheduled: int
-    shed: int
-    shed_share: float
-    last_shed_s: float
-    slo_share: float
-    mean_latency_s: float
-    thirty_containers_s: float
-    ups: int
-    downs: int
-    most_functions: int
-    function_minutes: float
-    container_minutes: float
+@cache
+def run_experiment(scaler: str, **parameters: float) -> FinishedRun:
+    """One scaler on the experiment, in virtual time; ``parameters`` differ from the experiment's. Tables share it."""
+    settings = {name: str(value) for name, value in parameters.items()}
+    system = {name: value for name, value in settings.items() if name == "provision_s"}
+    return simulate(EXPERIMENT, scaler, Options(world="sim", settings={scaler: settings}, system=system))
 
 
-def run_experiment(scaler: str, seed: int = 1, **parameters: float) -> Played:
-    """One scaler on the experiment, in virtual time; ``parameters`` differ from the experiment's."""
-    experiment = EXPERIMENTS[0]
-    assert isinstance(experiment.system, QueueSystem)
-    kind = SCALERS[scaler]
-    known = {name: value for name, value in experiment.common.items() if hasattr(kind.Parameters(), name)}
-    provision_s = parameters.get("provision_s", experiment.system.provision_s)
-    system = msgspec.structs.replace(experiment.system, provision_s=provision_s)
-    spec = _spec(system, experiment.seconds, scaler, experiment.initial_replicas, seed)
-    schedule = make_schedule(
-        parse_workload(experiment.workload), seed=seed, partitions=1, arrivals=experiment.arrivals
-    )  # fmt: skip
-    return play(spec, make_engine(spec, schedule), kind(make_parameters(scaler, kind.Parameters, known | parameters)))
-
-
-class Moment(NamedTuple):
-    """Two units of time: containers and functions at the beginning, backlog then, arrived and shed within them."""
-
-    time_s: float
-    functions: int
-    asked_for: int
-    containers: str
-    total: int
-    backlog: int
-    arrived: int
-    shed: int
-
-
-def moments(played: Played) -> Iterator[Moment]:
-    """The time line of a run, every two units."""
-    ticks = [tick for tick in played.ticks if tick.time_s % 2 == 0]
-    shed_s = played.results.intended_s[played.results.outcome == REJECTED]
-    for tick in ticks:
+def moments(played: FinishedRun) -> Iterator[dict[str, Any]]:
+    """The time line of a run, every two units: containers and functions at the beginning, backlog then, arrived and
+    shed within them.
+    """
+    intended_s = played.results.intended_s
+    shed_s = intended_s[played.results.outcome == REJECTED]
+    for tick in played.ticks:
+        if tick.time_s % 2:
+            continue
         seen = tick.observation
         assert isinstance(seen, QueueObservation)
         end_s = tick.time_s + 2
-        counts = [queue.servers or 0 for queue in seen.queues]
-        marks = ["↓" if queue.draining else "" for queue in seen.queues]
-        yield Moment(
-            time_s=tick.time_s,
-            functions=seen.replicas.joined,
-            asked_for=seen.replicas.current,
-            containers=" ".join(f"{count}{mark}" for count, mark in zip(counts, marks, strict=True)),
-            total=sum(counts),
-            backlog=seen.backlog or 0,
-            arrived=_within(played.results.intended_s, tick.time_s, end_s),
-            shed=_within(shed_s, tick.time_s, end_s),
-        )
+        yield {
+            "time_s": tick.time_s,
+            "functions": seen.replicas.joined,
+            "asked_for": seen.replicas.current,
+            "containers": " ".join(f"{queue.servers or 0}{'↓' if queue.draining else ''}" for queue in seen.queues),
+            "total": sum(queue.servers or 0 for queue in seen.queues),
+            "backlog": seen.backlog or 0,
+            "arrived": _within(intended_s, tick.time_s, end_s),
+            "shed": _within(shed_s, tick.time_s, end_s),
+        }
 
 
 def _within(times_s: Any, from_s: float, until_s: float) -> int:
     return int(np.count_nonzero((times_s >= from_s) & (times_s < until_s)))
 
 
-def outcome(played: Played, scaler: str, label: str) -> Outcome:
-    """The figures of one run. Latency is of events that were served; shed ones miss the SLO."""
+def outcome(played: FinishedRun, scaler: str, label: str) -> dict[str, Any]:
+    """Measures of one run. Latency is of events that were served; shed ones miss the SLO."""
     table = played.results
     done, shed = table.outcome == COMPLETED, table.outcome == REJECTED
     latency_s = table.finished_s[done] - table.intended_s[done]
     actions = [tick.decisions[scaler].action for tick in played.ticks if tick.accepted is not None]
     seen = [tick.observation for tick in played.ticks]
     functions = [event for event in played.events if event.fleet == seen[0].fleet]
-    totals = [(moment.time_s, moment.total) for moment in moments(played)]
-    return Outcome(
-        scaler=label,
-        scheduled=len(table),
-        shed=int(shed.sum()),
-        shed_share=float(shed.mean()),
-        last_shed_s=float(table.intended_s[shed].max()) if shed.any() else float("nan"),
-        slo_share=float(np.count_nonzero(latency_s <= EXPERIMENTS[0].slo_s) / len(table)),
-        mean_latency_s=float(latency_s.mean()),
-        thirty_containers_s=next((time_s for time_s, total in totals if total >= 30), float("nan")),
-        ups=actions.count("up"),
-        downs=actions.count("down"),
-        most_functions=max(observation.replicas.current for observation in seen),
-        function_minutes=replica_seconds(functions, 0, nanos(played.duration_s)) / 60,
-        container_minutes=container_minutes(played),
-    )
+    thirty_s = (moment["time_s"] for moment in moments(played) if moment["total"] >= 30)
+    return {
+        "scaler": label,
+        "scheduled": len(table),
+        "shed": int(shed.sum()),
+        "shed_share": float(shed.mean()),
+        "last_shed_s": float(table.intended_s[shed].max()) if shed.any() else None,
+        "slo_share": float(np.count_nonzero(latency_s <= EXPERIMENT.slo_s) / len(table)),
+        "mean_latency_s": float(latency_s.mean()),
+        "thirty_containers_s": next(thirty_s, None),
+        "ups": actions.count("up"),
+        "downs": actions.count("down"),
+        "most_functions": max(observation.replicas.current for observation in seen),
+        "function_minutes": replica_seconds(functions, 0, nanos(played.duration_s)) / 60,
+        "container_minutes": container_minutes(played),
+    }
 
 
-# --- printing --------------------------------------------------------------------------------------------------------
+# --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def table_rows() -> Iterator[tuple[str, ...]]:
-    """Rows of Table 1: time, then ``printed / formula / simulated`` for each function and the total."""
-    for printed, simulated in zip(PRINTED_TABLE_1, simulated_table_1(), strict=True):
-        counts = timeline(FUNCTIONS, STARTS, printed[0])
-        formula = (printed[0], *counts, sum(counts))
-        triples = zip(printed[1:], formula[1:], simulated[1:], strict=True)
-        yield (str(printed[0]), *(f"{p} / {f} / {s}" for p, f, s in triples))
+def table_1() -> Iterator[Cells]:
+    """Time, then printed, formula and simulated of each function and of the total."""
+    for printed, (time, *simulated) in zip(PRINTED, simulated_table_1(), strict=True):
+        counts = timeline(FUNCTIONS, STARTS, time)
+        three = zip(printed, printed.values(), (time, *counts, sum(counts)), (time, *simulated), strict=True)
+        yield {"time": time} | {
+            title: dict(zip(("printed", "formula", "simulated"), values, strict=True))
+            for title, *values in three
+            if title != "time"
+        }
 
 
-def shown(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[str]]:
-    """Cells as text; NaN is a dash."""
-    for row in rows:
-        yield ["-" if value != value else f"{value:.4g}" if isinstance(value, float) else str(value) for value in row]
+def claims() -> Iterator[Cells]:
+    """Units of time until 30 containers are there."""
+    for functions, printed, starts in (
+        ("one function", "nearly sixty", (0.0,)),
+        ("three, 10 units apart", "less than thirty", STARTS),
+        ("three at once", "-", (0.0, 0.0, 0.0)),
+    ):
+        yield {"functions": functions, "printed": printed, "formula": time_to(30, starts)}
 
 
-def main(
-    out: Annotated[Path | None, typer.Option(help="Folder for timeline.csv.")] = None,
-) -> None:
-    """Print everything; some seconds."""
-    typer.echo("## Table 1: printed / formula / simulated\n")
-    typer.echo(markdown(("time", "FaaS 1", "FaaS 2", "FaaS 3", "total"), table_rows()))
-    typer.echo("## Units of time to 30 containers\n")
-    claims = (
-        ("one function", "nearly sixty", time_to(30, (0.0,))),
-        ("three, 10 units apart", "less than thirty", time_to(30, STARTS)),
-        ("three at once", "-", time_to(30, (0.0, 0.0, 0.0))),
-    )
-    typer.echo(markdown(("functions", "printed", "formula"), shown(claims)))
-    typer.echo("Formula (2) with c = 5: " + ", ".join(f"n = {n}: {nsp_after(5, n):g}" for n in (1, 2, 3)) + "\n")
-    runs = {scaler: (scaler, run_experiment(scaler)) for scaler in SCALERS}
-    for scaler in ("elastic-faas", "elastic-faas-published"):
-        runs[f"{scaler}, L = PPT = 5"] = (
-            scaler,
-            run_experiment(scaler, latency_s=5.0, provision_s=5.0, horizon_s=10.0),
-        )
-    typer.echo(f"## {EXPERIMENTS[0].name}: {EXPERIMENTS[0].title}\n")
-    typer.echo(markdown(Outcome._fields, shown(outcome(run, scaler, label) for label, (scaler, run) in runs.items())))
-    for label, (_, run) in runs.items():
-        typer.echo(f"{label}, every four units:\n")
-        every_other = (moment for moment in moments(run) if moment.time_s % 4 == 0 and moment.time_s <= SHOWN_S)
-        typer.echo(markdown(Moment._fields, shown(every_other)))
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        rows = ((label, *moment) for label, (_, run) in runs.items() for moment in moments(run))
-        write_csv(out / "timeline.csv", ("scaler", *Moment._fields), rows)
+def _formula_2(_: object) -> str:
+    return "Formula (2) with c = 5: " + ", ".join(f"n = {n}: {nsp_after(5, n):g}" for n in (1, 2, 3))
 
 
-if __name__ == "__main__":
-    run_program(main, "python -m experiments.elastic_faas.tables --out figures/elastic-faas")
+def story(request: Request) -> Iterator[tuple[str, str, FinishedRun]]:
+    """(label, scaler, run) of every scaler, and of two at L = PPT = 5."""
+    short = {"latency_s": 5.0, "provision_s": 5.0, "horizon_s": 10.0}
+    runs: list[tuple[str, str, dict[str, float]]] = [(scaler, scaler, {}) for scaler in SCALERS]
+    runs += [(f"{scaler}, L = PPT = 5", scaler, short) for scaler in ("elastic-faas", "elastic-faas-published")]
+    for label, scaler, parameters in runs:
+        request.progress(label)
+        yield label, scaler, run_experiment(scaler, **parameters)
+
+
+def live(request: Request) -> Iterator[tuple[RunSpec, str, FinishedRun]]:
+    """Each finished run with the label of its conditions."""
+    runs = list(recorded(request, EXPERIMENTS))
+    groups = group_runs([summary_of(run) for run in runs])
+    labels = {summary.run: group.label for group in groups for summary in group.summaries}
+    for run in runs:
+        yield run.spec, labels[run.name], finished_run(run)
+
+
+TABLES: Final = (
+    PaperTable(
+        "table1",
+        "Table 1: printed / formula / simulated",
+        lambda _: table_1(),
+        formats=dict.fromkeys(PRINTED[0].keys() - {"time"}, "{} / {} / {}"),
+    ),
+    PaperTable("thirty", "Units of time to 30 containers", lambda _: claims(), note=_formula_2),
+    PaperTable(
+        "story",
+        f"{EXPERIMENT.name}: {EXPERIMENT.title}",
+        lambda request: (outcome(run, scaler, label) for label, scaler, run in story(request)),
+    ),
+    PaperTable(
+        "story-timeline",
+        "Time lines, every four units",
+        lambda request: ({"scaler": label} | moment for label, _, run in story(request) for moment in moments(run)),
+        section="scaler",
+        shown=lambda row: row["time_s"] % 4 == 0 and row["time_s"] <= SHOWN_S,
+    ),
+    PaperTable(
+        "live",
+        "Finished runs",
+        lambda request: (
+            conditions(spec) | outcome(run, spec.scaler.name, label) for spec, label, run in live(request)
+        ),
+        source="recorded",
+    ),
+    PaperTable(
+        "live-timeline",
+        "Time lines of finished runs",
+        lambda request: (
+            {"run": f"{spec.run}: {label}"} | moment for spec, label, run in live(request) for moment in moments(run)
+        ),
+        section="run",
+        shown=lambda row: row["time_s"] <= SHOWN_S,
+        source="recorded",
+    ),
+)

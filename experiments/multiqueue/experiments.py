@@ -3,12 +3,15 @@
 Fixed beforehand: λ, μ, K and containers in the paper's literal numbers (reading Q2), Poisson arrivals, exponential
 service, events lost where the routing sent them (as in its tables), one container more per second up to ten. With the
 printed maxPk = .7 and minPk = .4 Algorithm 1 never goes from Table 1 to Table 2: P_K is .5 when all ten containers are
-there. The story of the tables therefore runs with maxPk = .45 and minPk = .01 (spec 1.12); the printed constants run
+there. The story of the tables therefore runs with maxPk = .45 and minPk = .01; the printed constants run
 at λ = 400, where they do act.
 """
 
+import dataclasses
+
+import msgspec
+
 from experiments.experiment import Experiment
-from penstock.contracts import QueueObservation
 from penstock.runspec import WorkerSpec
 from penstock.systems import QueueSystem
 
@@ -42,7 +45,6 @@ def _experiment(name: str, title: str, rate_per_s: int, limits: dict[str, float]
         arrivals="poisson",
         partitions=1,
         slo_s=0.5,
-        fleets=QueueObservation,
         system=BANK,
         # Service times are the system's own.
         worker=WorkerSpec(service_time_s=0.0),
@@ -64,3 +66,14 @@ EXPERIMENTS = (
     ),
     _experiment("multiqueue-printed", "400 events/s with the printed maxPk .7 and minPk .4", 400, PRINTED),
 )
+
+
+def mmsk_experiment(rate_per_s: float, seconds: float, **system: object) -> Experiment:
+    """The queue of the tables at a constant rate, with changes of its system."""
+    return dataclasses.replace(
+        EXPERIMENTS[0],
+        workload=f"poisson:rate_per_s={rate_per_s:g},duration_s={seconds:g}",
+        seconds=seconds,
+        system=msgspec.structs.replace(BANK, **system),
+        max_replicas=100,
+    )

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.experiment import Experiment
-from penstock.contracts import NetworkObservation
 from penstock.runspec import WorkerSpec
 from penstock.systems import JobSpec, NetworkSystem, TopicSpec
 
@@ -70,12 +69,13 @@ def network(rates_per_min: Sequence[float], then_per_min: Sequence[float] | None
             )
             for (job, route, scv), rate, after in zip(ROUTES, rates_per_min, then, strict=True)
         ),
+        start_up_s=0.0,
         window_s=WINDOW_S,
     )
 
 
 def _experiment(
-    name: str, title: str, seconds: float, system: NetworkSystem, limit_s: float, **common: float
+    name: str, title: str, seconds: float, system: NetworkSystem, limit_s: float, **tuning: float
 ) -> Experiment:
     return Experiment(
         name=name,
@@ -85,14 +85,14 @@ def _experiment(
         seconds=seconds,
         partitions=len(ROUTES),
         slo_s=limit_s,
-        fleets=NetworkObservation,
         system=system,
         pipeline="pubsub",
         # Service times are the topics' own.
         worker=WorkerSpec(service_time_s=0.0),
         tick_phase_s=0.0,
         max_replicas=20,
-        common={"budget": BUDGET, "response_limit_s": limit_s, "timer_s": None, **KNOWN, **common},
+        common={"budget": BUDGET, "response_limit_s": limit_s, "timer_s": None, **KNOWN},
+        tuning={"Nguyen, Nahrstedt": tuning},
     )
 
 

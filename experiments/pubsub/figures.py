@@ -1,55 +1,62 @@
-"""The data of the pub/sub paper's figures 4 to 8: ``python -m experiments.pubsub.figures --out FOLDER``.
+"""The data of the pub/sub paper's figures 4 to 8, and finished runs in their measures.
 
-Tables go to the terminal, CSV files of the same name into the folder:
-
-- ``figure-04``: work in progress after each iteration, MinTime and Random (by the model, as in the paper)
-- ``figure-05``: response time of each job with one consumer each, while the rates grow
-- ``figure-06``, ``figure-07``: response time after each iteration of MinTime and MinCost, and of Random
-- ``figure-08-runs``, ``figure-08-requests``: a change of rates, MinTime rescheduling in the control loop
-
-Responses are simulated, beside what the model says. In an overloaded network they grow as long as it runs: such values
-depend on ``--hours``.
+Responses are simulated, beside those of the model. In an overloaded network they grow as long as it runs: such values
+depend on ``hours``.
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from math import inf, isfinite
-from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple
+from itertools import groupby
+from math import inf
+from operator import itemgetter
+from typing import Annotated, Final
 
 import msgspec
 import numpy as np
-import typer
-from rich.console import Console
 
-from controller.queueing.network import Job, Network, Topic, measure
-from controller.scalers.allocation import Consumers, min_cost, min_time, random_path
-from controller.scalers.min_time import MinTime
+from controller.journal import TickRecord
+from controller.queueing.network import Job, Network, NetworkTopic, measure
 from controller.scalers.random_allocation import lot
-from experiments.program import run_program
+from controller.scalers.shared.allocation import Consumers, min_cost, min_time, random_path
+from experiments.experiment import Options
+from experiments.paper import UNKNOWN, Cells, PaperTable, Request, Settings, half_width
 from experiments.pubsub.experiments import (
     BUDGET,
     DYNAMIC_CHANGE_S,
-    DYNAMIC_S,
+    EXPERIMENTS,
     HIGH_PER_MIN,
-    KNOWN,
     LIMIT_S,
-    LOW_PER_MIN,
     MIDDLE_PER_MIN,
     MINUTE_S,
+    ROUTES,
     TOPICS,
+    WINDOW_S,
     network,
 )
-from experiments.tables import show, write_csv
+from experiments.run_result import conditions, finished_run, recorded, simulate, simulation
 from penstock.contracts import Decision
-from penstock.laws import Floats
-from penstock.runspec import RunSpec, ScalerSpec
+from penstock.distributions import Floats
 from penstock.systems import NetworkSystem
-from simulator.network import job_schedule, make_engine
-from simulator.network_play import Played, play
+from report.analysis.measurement import summary_of
+from report.analysis.run_data import RunData
+from simulator.in_memory_run import FinishedRun
 
 GROWING_PER_MIN: Final = (0.2, 0.4, 0.6, 0.8, 1.0, 1.1, 1.2)
 """Figure 5, rates of all job types alike; D is saturated at 1.275. The paper prints none."""
+DYNAMIC: Final = next(experiment for experiment in EXPERIMENTS if experiment.name == "pubsub-dynamic")
+
+
+class PubsubSettings(Settings, frozen=True, kw_only=True):
+    """``penstock paper pubsub``."""
+
+    seeds: tuple[int, ...] = tuple(range(1, 11))
+    hours: Annotated[float, msgspec.Meta(ge=0.1, description="Figures 5 to 7: length of each run.")] = 6.0
+    limit_s: Annotated[float, msgspec.Meta(ge=1, description="Figure 8: response that reschedules.")] = 100.0
+    window_s: Annotated[float, msgspec.Meta(ge=1, description="Figure 8: the monitor's sliding window.")] = WINDOW_S
+    world: Annotated[str, msgspec.Meta(description="Pairs: sim, or local on RabbitMQ.")] = "sim"
+    seconds: Annotated[float, msgspec.Meta(ge=600, description="Pairs: length of a run, the paper's seconds.")] = 3600.0
+    speed: Annotated[float | None, msgspec.Meta(description="Pairs; None: 1, live 60.")] = None
 
 
 def model(rates_per_min: Sequence[float]) -> Network:
@@ -57,7 +64,8 @@ def model(rates_per_min: Sequence[float]) -> Network:
     system = network(rates_per_min)
     return Network(
         topics=tuple(
-            Topic(name=t.topic, service_rate=t.service_rate_per_s * MINUTE_S, service_scv=t.service_scv) for t in TOPICS
+            NetworkTopic(name=t.topic, service_rate=t.service_rate_per_s * MINUTE_S, service_scv=t.service_scv)
+            for t in TOPICS
         ),
         jobs=tuple(
             Job(name=j.job, route=j.route, arrival_rate=rate, arrival_scv=j.arrival_scv)
@@ -66,38 +74,18 @@ def model(rates_per_min: Sequence[float]) -> Network:
     )
 
 
-def spec_of(system: NetworkSystem, seed: int, duration_s: float) -> RunSpec:
-    """A run of the network with one consumer each at the start."""
-    return RunSpec(
-        run=f"pubsub-{seed}",
-        experiment="pubsub",
-        world="sim",
-        scaler=ScalerSpec(name="min-time"),
-        seed=seed,
-        pipeline="pubsub",
-        fleet="network",
-        duration_s=duration_s,
-        tick_phase_s=0.0,
-        max_replicas=100,
-        system=system,
-    )
-
-
 def simulated(system: NetworkSystem, consumers: Consumers, seed: int, duration_s: float) -> Floats:
     """Mean response of all jobs and of each type at a fixed allocation, seconds; the first tenth is left out."""
-    schedule = job_schedule(system.jobs, duration_s=duration_s, seed=seed)
-    engine = make_engine(spec_of(system, seed, duration_s), schedule)
-    engine.actuator.apply(Decision(action="up", targets={t.topic: m for t, m in zip(TOPICS, consumers, strict=True)}))
-    engine.advance(1e9)
-    intended_s, response_s = Played(duration_s, [], [], engine.results()).responses()
+    experiment = dataclasses.replace(DYNAMIC, system=system, seconds=duration_s)
+    run = simulation(experiment, "min-time", Options(world="sim", seed=seed))
+    targets = {topic.topic: m for topic, m in zip(TOPICS, consumers, strict=True)}
+    run.engine.actuator.apply(Decision(action="up", targets=targets))
+    run.engine.advance(1e9)
+    intended_s, response_s = FinishedRun(duration_s, [], [], run.engine.results()).responses()
     steady = intended_s >= duration_s / 10
-    kinds = schedule.partition
-    return np.asarray(
-        [
-            response_s[steady].mean(),
-            *(response_s[steady & (kinds == kind)].mean() for kind in range(len(system.jobs))),
-        ]
-    )
+    kinds = run.schedule.partition
+    by_kind = (response_s[steady & (kinds == kind)].mean() for kind in range(len(system.jobs)))
+    return np.asarray([response_s[steady].mean(), *by_kind])
 
 
 def lots(seed: int, iterations: int) -> tuple[Consumers, ...]:
@@ -109,196 +97,198 @@ def lots(seed: int, iterations: int) -> tuple[Consumers, ...]:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-class Figure4(NamedTuple):
-    """Work in progress after an iteration; Random over many draws, of which some leave a topic overloaded.
-
-    ``random_within_limit_share``: the share of draws that keep the limit of experiment E.
+def figure_4(draws: int = 1000) -> Iterator[Cells]:
+    """Experiment B: rates (3.0, 3.5, 3.0), M = 10, by the formulas. Work in progress after an iteration; Random over
+    many draws, of which some leave a topic overloaded, and the share of those that keep the limit of experiment E.
     """
-
-    iteration: int
-    mintime_m: str
-    mintime_wip: float
-    random_overloaded_share: float
-    random_wip_median: float
-    random_wip_best: float
-    random_within_limit_share: float
-
-
-def figure_4(draws: int = 1000) -> Iterator[Figure4]:
-    """Experiment B: rates (3.0, 3.5, 3.0), M = 10, by the formulas."""
     high = model(HIGH_PER_MIN)
     wip = cache(lambda m: measure(high, m).work_in_progress)
-    greedy, random = min_time(high, 10), [lots(seed, 10) for seed in range(draws)]
+    random = [lots(seed, 10) for seed in range(draws)]
     # R in minutes is the work in progress divided by all arrivals a minute.
     wip_limit = LIMIT_S / MINUTE_S * sum(HIGH_PER_MIN)
-    for iteration, m in enumerate(greedy):
+    for iteration, m in enumerate(min_time(high, 10)):
         values = np.asarray([wip(path[iteration]) for path in random])
-        yield Figure4(
-            iteration,
-            text(m),
-            wip(m),
-            float(np.isinf(values).mean()),
-            float(np.median(values)),
-            float(values.min()),
-            float((values <= wip_limit).mean()),
-        )
+        yield {
+            "iteration": iteration,
+            "mintime_m": text(m),
+            "mintime_wip": wip(m),
+            "random_overloaded_share": float(np.isinf(values).mean()),
+            "random_wip_median": float(np.median(values)),
+            "random_wip_best": float(values.min()),
+            "random_within_limit_share": float((values <= wip_limit).mean()),
+        }
 
 
-class Figure5(NamedTuple):
-    """Response times in seconds, with one consumer of each topic."""
-
-    rate_per_min: float
-    model_1_s: float
-    model_2_s: float
-    model_3_s: float
-    simulated_1_s: float
-    simulated_2_s: float
-    simulated_3_s: float
-
-
-def figure_5(seeds: int, duration_s: float) -> Iterator[Figure5]:
-    """Experiment C: the same, growing rate for all three job types."""
-    ones = (1,) * len(TOPICS)
-    for rate in GROWING_PER_MIN:
+def figure_5(request: Request) -> Iterator[Cells]:
+    """Experiment C: the same, growing rate for all three job types; one consumer of each topic."""
+    ones, duration_s = (1,) * len(TOPICS), 3600 * request.settings.hours
+    for rate in request.each(GROWING_PER_MIN):
         rates = (rate,) * 3
-        expected = [MINUTE_S * r for r in measure(model(rates), ones).job_response_time]
-        seen = np.mean([simulated(network(rates), ones, seed + 1, duration_s) for seed in range(seeds)], axis=0)
-        yield Figure5(rate, *expected, *(float(value) for value in seen[1:]))
+        expected = measure(model(rates), ones).job_response_time
+        seen = np.mean([simulated(network(rates), ones, seed, duration_s) for seed in request.settings.seeds], axis=0)
+        yield {
+            "rate_per_min": rate,
+            **{f"model_{job}_s": MINUTE_S * response for job, response in enumerate(expected, 1)},
+            **{f"simulated_{job}_s": float(response_s) for job, response_s in enumerate(seen[1:], 1)},
+        }
 
 
-class Iteration(NamedTuple):
-    """Mean response time after an iteration of the greedy algorithm, and of Random (mean and best of the seeds)."""
-
-    iteration: int
-    m: str
-    model_s: float
-    simulated_s: float
-    simulated_half_s: float
-    random_mean_s: float
-    random_best_s: float
-    random_within_limit_share: float
-
-
-def iterations(
-    rates_per_min: Sequence[float], path: Sequence[Consumers], seeds: int, duration_s: float
-) -> Iterator[Iteration]:
-    """Figures 6 and 7: every allocation of a path, simulated."""
+def iterations(request: Request, rates_per_min: Sequence[float], path: Sequence[Consumers]) -> Iterator[Cells]:
+    """Figures 6 and 7: mean response after each iteration of the greedy algorithm, whose allocations are the path, and
+    of Random (mean and best of the seeds).
+    """
     system, formulas = network(rates_per_min), model(rates_per_min)
-    random = [lots(seed + 1, len(path) - 1) for seed in range(seeds)]
-    for iteration, m in enumerate(path):
-        seen = [simulated(system, m, seed + 1, duration_s)[0] for seed in range(seeds)]
-        drawn = [simulated(system, lot[iteration], seed + 1, duration_s)[0] for seed, lot in enumerate(random)]
-        half = 1.96 * float(np.std(seen, ddof=1)) / seeds**0.5 if seeds > 1 else 0.0
-        yield Iteration(
-            iteration,
-            text(m),
-            MINUTE_S * measure(formulas, m).response_time,
-            float(np.mean(seen)),
-            half,
-            float(np.mean(drawn)),
-            float(np.min(drawn)),
-            float(np.mean([value <= LIMIT_S for value in drawn])),
-        )
+    seeds, duration_s = request.settings.seeds, 3600 * request.settings.hours
+    random = {seed: lots(seed, len(path) - 1) for seed in seeds}
+    for iteration, m in enumerate(request.each(path, text)):
+        seen = [simulated(system, m, seed, duration_s)[0] for seed in seeds]
+        drawn = [simulated(system, lot[iteration], seed, duration_s)[0] for seed, lot in random.items()]
+        yield {
+            "iteration": iteration,
+            "m": text(m),
+            "model_s": MINUTE_S * measure(formulas, m).response_time,
+            "simulated_s": float(np.mean(seen)),
+            "simulated_half_s": float(half_width(seen)),
+            "random_mean_s": float(np.mean(drawn)),
+            "random_best_s": float(np.min(drawn)),
+            "random_within_limit_share": float(np.mean([value <= LIMIT_S for value in drawn])),
+        }
 
 
-class Dynamic(NamedTuple):
-    """One run of experiment F: when the first rescheduling was done, to what, and what it meant for the requests."""
-
-    seed: int
-    requests: int
-    before_change_s: float
-    after_change_s: float
-    first_reschedule_s: float
-    first_m: str
-    last_m: str
-    reschedules: int
-    affected_share: float
-
-
-def figure_8(seeds: int, limit_s: float, window_s: float) -> tuple[list[Dynamic], list[tuple[int, float, float]]]:
-    """Experiment F. Affected is a request that took longer than the limit that triggers a rescheduling."""
-    system = msgspec.structs.replace(network(LOW_PER_MIN, HIGH_PER_MIN), window_s=window_s)
-    runs, requests = [], []
-    for seed in range(1, seeds + 1):
-        spec = spec_of(system, seed, DYNAMIC_S)
-        schedule = job_schedule(system.jobs, duration_s=DYNAMIC_S, seed=seed)
-        scaler: Any = MinTime(MinTime.Parameters(response_limit_s=limit_s, timer_s=None, budget=BUDGET, **KNOWN))
-        played = play(spec, make_engine(spec, schedule), scaler)
-        intended_s, response_s = played.responses()
-        requests += [(seed, round(t, 3), round(r, 3)) for t, r in zip(intended_s, response_s, strict=True)]
-        m = dict.fromkeys((topic.topic for topic in TOPICS), 1)
-        done = []
-        for tick in played.ticks:
-            if tick.accepted is not None:
-                m |= tick.accepted.targets
-                done.append((tick.time_s, text(tuple(m.values()))))
-        low = intended_s < DYNAMIC_CHANGE_S
-        runs.append(
-            Dynamic(
-                seed=seed,
-                requests=len(response_s),
-                before_change_s=float(response_s[low].mean()),
-                after_change_s=float(response_s[~low].mean()),
-                first_reschedule_s=done[0][0] if done else inf,
-                first_m=done[0][1] if done else "",
-                last_m=done[-1][1] if done else "",
-                reschedules=len(done),
-                affected_share=float((response_s > limit_s).mean()),
-            )
-        )
-    return runs, requests
+@cache
+def figure_8(seed: int, limit_s: float, window_s: float) -> tuple[Cells, list[Cells]]:
+    """A run of experiment F: time and result of its first rescheduling, and the share of affected requests, which took
+    longer than the limit that triggers a rescheduling; and all its requests.
+    """
+    options = Options(
+        world="sim",
+        seed=seed,
+        system={"window_s": str(window_s)},
+        settings={"min-time": {"response_limit_s": str(limit_s)}},
+    )
+    played = simulate(DYNAMIC, "min-time", options)
+    intended_s, response_s = played.responses()
+    m = dict.fromkeys((topic.topic for topic in TOPICS), 1)
+    done = []
+    for tick in played.ticks:
+        if tick.accepted is not None:
+            m |= tick.accepted.targets
+            done.append((tick.time_s, text(tuple(m.values()))))
+    low = intended_s < DYNAMIC_CHANGE_S
+    (first_s, first_m), (_, last_m) = (done[0], done[-1]) if done else ((inf, ""), (inf, ""))
+    run = {
+        "seed": seed,
+        "requests": len(response_s),
+        "before_change_s": float(response_s[low].mean()),
+        "after_change_s": float(response_s[~low].mean()),
+        "first_reschedule_s": first_s,
+        "first_m": first_m,
+        "last_m": last_m,
+        "reschedules": len(done),
+        "affected_share": float((response_s > limit_s).mean()),
+    }
+    return run, [
+        {"seed": seed, "intended_s": round(t, 3), "response_s": round(r, 3)}
+        for t, r in zip(intended_s, response_s, strict=True)
+    ]
 
 
 def text(m: Consumers) -> str:
-    """An allocation as the tables have it: 2 2 1 4."""
+    """An allocation as in the tables: 2 2 1 4."""
     return " ".join(map(str, m))
 
 
-def main(
-    out: Annotated[Path, typer.Option(help="Folder for the CSV files.")],
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each allocation, with seeds 1, 2, ….")] = 10,
-    hours: Annotated[float, typer.Option(min=0.1, help="Length of each run at a fixed allocation.")] = 6.0,
-    limit: Annotated[float, typer.Option(min=1.0, help="Figure 8: response that triggers, seconds.")] = 100.0,
-    window: Annotated[float, typer.Option(min=1.0, help="Figure 8: the monitor's sliding window, seconds.")] = 600.0,
-) -> None:
-    """Compute and simulate figures 4 to 8."""
-    out.mkdir(parents=True, exist_ok=True)
-    console = Console()
-    duration_s = 3600 * hours
-
-    def table(name: str, title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        write_csv(out / f"{name}.csv", header, rows)
-        show(console, title, header, rows)
-
-    table("figure-04", "Figure 4: work in progress, M = 10", Figure4._fields, list(figure_4()))
-    with console.status("figure 5"):
-        rows = list(figure_5(seeds, duration_s))
-    table("figure-05", "Figure 5: response by job, one consumer each", Figure5._fields, rows)
-    with console.status("figure 6"):
-        path = min_time(model(MIDDLE_PER_MIN), BUDGET)
-        steps = list(iterations(MIDDLE_PER_MIN, path, seeds, duration_s))
-    table("figure-06", "Figure 6: MinTime, rates 2.0, 2.5, 2.0", Iteration._fields, steps)
-    with console.status("figure 7"):
-        path = min_time(model(HIGH_PER_MIN), 10)
-        steps = list(iterations(HIGH_PER_MIN, path, seeds, duration_s))
-    table("figure-07", f"Figure 7: MinCost, rates 3.0, 3.5, 3.0, limit {LIMIT_S:g} s", Iteration._fields, steps)
-    console.print(
-        f"MinCost stops after {first_within(steps, 'model_s')} iterations by the model (paper: 5) and after "
-        f"{first_within(steps, 'simulated_s')} by what is measured; its path by the formulas is "
-        f"{', '.join(text(m) for m in min_cost(model(HIGH_PER_MIN), LIMIT_S / MINUTE_S).path)}"
-    )
-    with console.status("figure 8"):
-        runs, requests = figure_8(seeds, limit, window)
-    table("figure-08-runs", f"Figure 8: change of rates, limit {limit:g} s, window {window:g} s", Dynamic._fields, runs)
-    write_csv(out / "figure-08-requests.csv", ("seed", "intended_s", "response_s"), requests)
-    affected = float(np.mean([run.affected_share for run in runs]))
-    console.print(f"affected: {100 * affected:.1f} % of the requests (paper: about 15 %); CSV files in {out}")
-
-
-def first_within(steps: Sequence[Iteration], field: str) -> int | None:
+def first_within(steps: Sequence[Cells], field: str) -> int | None:
     """The iteration after which the response keeps the limit for the first time."""
-    return next((s.iteration for s in steps if isfinite(getattr(s, field)) and getattr(s, field) <= LIMIT_S), None)
+    return next((step["iteration"] for step in steps if step[field] <= LIMIT_S), None)
 
 
-if __name__ == "__main__":
-    run_program(main, "python -m experiments.pubsub.figures --out figures/pubsub")
+def _stops(steps: Sequence[Cells]) -> str:
+    path = min_cost(model(HIGH_PER_MIN), LIMIT_S / MINUTE_S).path
+    return (
+        f"MinCost stops after {first_within(steps, 'model_s')} iterations by the model (paper: 5) and after "
+        f"{first_within(steps, 'simulated_s')} by measurement; its path by the formulas is {', '.join(map(text, path))}"
+    )
+
+
+def _dynamics(request: Request) -> Iterator[tuple[Cells, list[Cells]]]:
+    settings = request.settings
+    for seed in request.each(settings.seeds):
+        yield figure_8(seed, settings.limit_s, settings.window_s)
+
+
+def _affected(runs: Sequence[Cells]) -> str:
+    share = float(np.mean([run["affected_share"] for run in runs]))
+    return f"affected: {100 * share:.1f} % of the requests (paper: about 15 %)"
+
+
+def allocations(ticks: Iterable[TickRecord]) -> Iterator[tuple[float, Consumers]]:
+    """The allocations that were decided on, each with the second of its tick."""
+    for tick in ticks:
+        decision = tick.decisions.get(tick.acting)
+        why = {} if decision is None else decision.why.get(tick.observation.fleet, {})
+        if isinstance(m := why.get("m"), list):
+            yield tick.time_s, tuple(int(consumers) for consumers in m)
+
+
+def live(run: RunData) -> Cells:
+    """A finished run in the measures of figures 5 to 8, in the paper's seconds, whatever its speed.
+
+    Reschedules: at what second, to how many consumers of each topic. Responses are of all jobs of a run, of those of
+    its second half (where the allocation has settled, figures 6 and 7), and of each type (figure 5); the share beyond
+    the limit that triggers a rescheduling are the affected requests of figure 8.
+    """
+    spec, one = run.spec, finished_run(run)
+    table = one.results
+    response_s = table.finished_s - table.intended_s
+    kinds = run.schedule().partition[table.id]
+    changes = (next(group) for _, group in groupby(allocations(one.ticks), key=itemgetter(1)))
+
+    def mean(values: Floats) -> str:
+        return f"{values.mean():.1f}" if len(values) else UNKNOWN
+
+    return {
+        "experiment": spec.experiment,
+        "scaler": spec.scaler.name,
+        **conditions(spec),
+        "requests": str(len(table)),
+        "reschedules": "; ".join(f"{time_s:g}: {text(m)}" for time_s, m in changes),
+        "mean s": mean(response_s),
+        "second half s": mean(response_s[table.intended_s >= one.duration_s / 2]),
+        "by type s": ", ".join(mean(response_s[kinds == kind]) for kind in range(len(ROUTES))),
+        "beyond limit": f"{np.mean(response_s > spec.slo_s * spec.speed):.1%}",
+        "verdict": summary_of(run).verdict,
+    }
+
+
+TABLES: Final = (
+    PaperTable("figure4", "Figure 4: work in progress, M = 10", lambda _: figure_4()),
+    PaperTable("figure5", "Figure 5: response by job, one consumer each", figure_5),
+    PaperTable(
+        "figure6",
+        "Figure 6: MinTime, rates 2.0, 2.5, 2.0",
+        lambda request: iterations(request, MIDDLE_PER_MIN, min_time(model(MIDDLE_PER_MIN), BUDGET)),
+    ),
+    PaperTable(
+        "figure7",
+        f"Figure 7: MinCost, rates 3.0, 3.5, 3.0, limit {LIMIT_S:g} s",
+        lambda request: iterations(request, HIGH_PER_MIN, min_time(model(HIGH_PER_MIN), 10)),
+        note=_stops,
+    ),
+    PaperTable(
+        "figure8", "Figure 8: change of rates", lambda request: (run for run, _ in _dynamics(request)), note=_affected
+    ),
+    PaperTable(
+        "figure8-requests",
+        "Figure 8: response of every request",
+        lambda request: (row for _, requests in _dynamics(request) for row in requests),
+        shown=lambda _: False,
+    ),
+    PaperTable(
+        "live",
+        "Finished runs, in the paper's seconds",
+        lambda request: recorded(request, EXPERIMENTS),
+        cells=live,
+        source="recorded",
+    ),
+)

@@ -1,49 +1,41 @@
-"""MinTime against Random in pairs of equal runs: ``python -m experiments.pubsub.paired --world local``.
+"""MinTime against Random in pairs of equal runs: ``penstock paper pubsub paired --world local``.
 
-Both play the experiment ``pubsub`` with the same seeds: the same jobs come at the same times, and each of their tasks
-takes the same time. Either allocates its five additional consumers anew when the mean response is above the limit;
+Both run the experiment ``pubsub`` with the same seeds: the same jobs arrive at the same times, and each of their tasks
+takes the same time. Both allocate their five additional consumers anew when the mean response is above the limit;
 Random draws them, and three of four draws leave a topic overloaded (``unstable_share``, exactly). The mean response is
-of all jobs that came within the run, whose length is fixed, however long the last ones took.
+of all jobs that arrive within the run, whose length is fixed, however long the last ones take.
 
-Runs are kept: the same command goes on with what is missing, or shows the table of what is there again.
+Runs are kept: the same command makes the missing ones, or shows the table of finished ones again.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, reduce
 from itertools import product
-from typing import Annotated, Final, NamedTuple
-
-import typer
-from rich.console import Console
+from typing import Final, NamedTuple
 
 from controller.queueing.network import measure
-from controller.scalers.allocation import Consumers, one_more, overloaded_topics
-from experiments.analysis.decisions import read_records
-from experiments.analysis.measurement import summary_of
-from experiments.catalogue import find_experiment
-from experiments.compare import Request, play
+from controller.scalers.shared.allocation import Consumers, one_more, overloaded_topics
+from experiments.compare import ComparisonRequest, run_comparisons
 from experiments.experiment import Options
-from experiments.program import run_program
-from experiments.pubsub.experiments import BUDGET, HIGH_PER_MIN, TOPICS
-from experiments.pubsub.figures import lots, model, text
-from experiments.pubsub.live import allocations
-from experiments.tables import markdown
+from experiments.paper import Cells, PaperTable, Request
+from experiments.pubsub.experiments import BUDGET, EXPERIMENTS, HIGH_PER_MIN, TOPICS
+from experiments.pubsub.figures import allocations, lots, model, text
 from experiments.worlds import world_name
 from penstock.rundir import RunDirectory, Verdict
-from penstock.runspec import WorldName
 from penstock.settings import Folders
+from report.analysis.measurement import summary_of
+from report.analysis.run_data import RunData
 
 SCALERS: Final = ("min-time", "random")
 CLAIMED_SHARE: Final = 0.9
 """Of the pairs: MinTime's mean response is the lower one."""
-EXPERIMENT: Final = find_experiment("pubsub")
+EXPERIMENT: Final = next(each for each in EXPERIMENTS if each.name == "pubsub")
 LIVE_SPEED: Final = 60.0
 """An hour in a minute: ten pairs, with the time until the overloaded ones are empty, in about half an hour."""
 
 
-class Outcome(NamedTuple):
-    """One run: the allocations it decided on, mean response in the paper's seconds, and whether to believe it."""
+class PairedRun(NamedTuple):
+    """One run: its allocations, its mean response in the paper's seconds, and its verdict."""
 
     allocations: tuple[Consumers, ...]
     response_s: float
@@ -59,8 +51,8 @@ class Pair(NamedTuple):
     """Both runs with one seed."""
 
     seed: int
-    mintime: Outcome
-    random: Outcome
+    mintime: PairedRun
+    random: PairedRun
 
     @property
     def lower(self) -> bool:
@@ -77,56 +69,49 @@ def stable(consumers: Consumers) -> bool:
 
 def unstable_share(budget: int = BUDGET) -> float:
     """The share of Random's allocations that leave a topic overloaded, exactly: each sequence of draws is as likely."""
-    ones = (1,) * len(TOPICS)
-    allocations: Counter[Consumers] = Counter()
-    for draws in product(range(len(TOPICS)), repeat=budget):
-        consumers = ones
-        for topic in draws:
-            consumers = one_more(consumers, topic)
-        allocations[consumers] += 1
-    unstable = sum(draws for consumers, draws in allocations.items() if not stable(consumers))
-    return unstable / allocations.total()
+    draws = product(range(len(TOPICS)), repeat=budget)
+    allocations = [reduce(one_more, topics, (1,) * len(TOPICS)) for topics in draws]
+    return sum(not stable(consumers) for consumers in allocations) / len(allocations)
 
 
 def drawn_share(seeds: int = 1000) -> float:
-    """The same share of Random's first allocations with seeds 1, 2, …: ten runs have too few draws to tell it."""
+    """The same share of Random's first allocations with seeds 1, 2, …; ten runs have too few draws for it."""
     return sum(not stable(lots(seed, BUDGET)[-1]) for seed in range(1, seeds + 1)) / seeds
 
 
-def outcome(run: RunDirectory) -> Outcome:
-    """What a finished run came to. A response time at another speed is a fraction of the paper's."""
+def outcome(run: RunData) -> PairedRun:
+    """Measures of a finished run. A response time at another speed is a fraction of the paper's."""
     summary = summary_of(run)
     mean_s = summary.latency.mean_s
     response_s = float("nan") if mean_s is None else mean_s * summary.speed
-    return Outcome(tuple(m for _, m in allocations(read_records(run))), response_s, summary.verdict)
+    return PairedRun(tuple(m for _, m in allocations(run.ticks)), response_s, summary.verdict)
 
 
 def pairs(runs: Sequence[RunDirectory]) -> Iterator[Pair]:
     """The runs of one comparison by seed."""
     by_cell = {(spec.seed, spec.scaler.name): run for run in runs for spec in (run.spec(),)}
     for seed in sorted({seed for seed, _ in by_cell}):
-        yield Pair(seed, *(outcome(by_cell[seed, scaler]) for scaler in SCALERS))
+        yield Pair(seed, *(outcome(RunData(by_cell[seed, scaler])) for scaler in SCALERS))
 
 
-HEADINGS: Final = ("seed", "MinTime m", "R, s", "Random m (unstable in brackets)", "R, s", "lower", "verdicts")
-
-
-def row(pair: Pair) -> tuple[str, ...]:
-    """A line of the table; MinTime's allocations without repeats, Random's one by one."""
-    drawn = (text(m) if stable(m) else f"({text(m)})" for m in pair.random.allocations)
-    return (
-        str(pair.seed),
-        ", ".join(dict.fromkeys(map(text, pair.mintime.allocations))),
-        f"{pair.mintime.response_s:.1f}",
-        ", ".join(drawn),
-        f"{pair.random.response_s:.1f}",
-        "MinTime" if pair.lower else "Random",
-        f"{pair.mintime.verdict}, {pair.random.verdict}",
-    )
+def cells(pair: Pair) -> Cells:
+    """A pair in the table."""
+    seed, mintime, random = pair
+    return {
+        "seed": seed,
+        "MinTime m": ", ".join(dict.fromkeys(map(text, mintime.allocations))),
+        "MinTime R, s": mintime.response_s,
+        "Random m (unstable in brackets)": ", ".join(
+            text(m) if stable(m) else f"({text(m)})" for m in random.allocations
+        ),
+        "Random R, s": random.response_s,
+        "lower": "MinTime" if pair.lower else "Random",
+        "verdicts": f"{mintime.verdict}, {random.verdict}",
+    }
 
 
 def conclusion(found: Sequence[Pair]) -> str:
-    """The two claims in words."""
+    """Both claims as text."""
     lower = sum(pair.lower for pair in found)
     draws, unstable = sum(len(pair.random.allocations) for pair in found), sum(pair.random.unstable for pair in found)
     share = f" = {unstable / draws:.3f}" if draws else ""
@@ -138,32 +123,31 @@ def conclusion(found: Sequence[Pair]) -> str:
     )
 
 
-def main(
-    world: Annotated[str, typer.Option("--world", help="sim: virtual time; local: on RabbitMQ.")] = "sim",
-    seeds: Annotated[int, typer.Option(min=1, help="Pairs, with seeds 1, 2, ….")] = 10,
-    seconds: Annotated[
-        float, typer.Option(min=600.0, help="Length of each run, in the paper's seconds.")
-    ] = EXPERIMENT.seconds,
-    speed: Annotated[
-        float | None,
-        typer.Option(help="Rates times this, durations divided by it.", show_default=f"1; live {LIVE_SPEED:g}"),
-    ] = None,
-) -> None:
-    """Play what is not there yet and print the pairs."""
-    name: WorldName = world_name(world)
+def paired(request: Request) -> list[Pair]:
+    """The pairs; missing runs are made."""
+    settings = request.settings
+    first, *_ = settings.seeds
+    name = world_name(settings.world)
     options = Options(
         world=name,
-        seconds=seconds,
-        speed=speed or (1.0 if name == "sim" else LIVE_SPEED),
+        seed=first,
+        seconds=settings.seconds,
+        speed=settings.speed or (1.0 if name == "sim" else LIVE_SPEED),
         analytics=False,
         compared=SCALERS,
     )
-    request = Request(EXPERIMENT, SCALERS, seeds)
-    (comparison,) = play(Console(stderr=True), [request], options, Folders().runs.absolute(), resume=True)
-    found = list(pairs(comparison.runs()))
-    typer.echo(markdown(HEADINGS, map(row, found)))
-    typer.echo(f"{conclusion(found)}; world {name}, speed {options.speed:g}, {seconds:g} s each; {comparison.path}")
+    comparisons = [ComparisonRequest(EXPERIMENT, SCALERS, len(settings.seeds))]
+    (comparison,) = run_comparisons(request.console, comparisons, options, Folders().runs.absolute(), resume=True)
+    request.console.print(f"runs: {comparison.path}, speed {options.speed:g}", highlight=False, soft_wrap=True)
+    return list(pairs(comparison.runs()))
 
 
-if __name__ == "__main__":
-    run_program(main, "python -m experiments.pubsub.paired --world local")
+TABLE: Final = PaperTable(
+    "paired",
+    "MinTime and Random in pairs",
+    paired,
+    cells=cells,
+    formats=dict.fromkeys(("MinTime R, s", "Random R, s"), "{:.1f}"),
+    note=conclusion,
+    source="run",
+)

@@ -1,1 +1,1 @@
-"""``penstock replay``: somebody's own trace through every scaler that fits, and which of them to take."""
+"""``penstock replay``: a user's trace through every scaler that fits, and the recommended one."""

@@ -1,11 +1,21 @@
-"""One cell: one scaler with one set of parameters on the trace, in the sim world, in its own run directory.
+"""Cells: each is one scaler with one set of parameters on the trace, in the sim world, in its own run directory.
 
-It is driven by the very code of ``penstock compare --world sim``. A cell is told by plain values, so that a process of
-the pool or a Spark task can carry it out anywhere on this machine's file system.
+A cell is run by the code of ``penstock compare --world sim``. It is described by plain values, so that a process of the
+pool or a Spark task can run it anywhere on this machine's file system. Its outcome is the text of the user's error, or
+empty.
 """
 
+import contextlib
+import gc
 import io
+import multiprocessing
+import os
+import signal
 import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import msgspec
@@ -20,25 +30,67 @@ from penstock.rundir import RunDirectory
 from penstock.schedule import Schedule
 from simulator.world import SimWorld
 
+Tell = Callable[[str], None]
+
 
 class CellTask(msgspec.Struct, frozen=True, kw_only=True):
-    """``run`` is a described run directory that has its schedule already."""
+    """``run`` is a described run directory with its schedule."""
 
     experiment: Experiment
     options: Options
     run: str
 
 
-class CellEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """``error`` is the line for the user if the cell could not be carried out."""
+def carry_out_cell(task: CellTask) -> str:
+    """Run the cell to its end. A user's error is returned, not raised: Spark would hide it in its own trace."""
+    quiet = RunProgress(Console(file=io.StringIO()), runs=1)
+    try:
+        with SimWorld() as world:
+            carry_out(world, task.experiment, task.options, RunDirectory.open(Path(task.run)), quiet)
+    except PenstockError as error:
+        return str(error)
+    return ""
 
-    run: str
-    error: str = ""
+
+# --- processes of this machine ---------------------------------------------------------------------------------------
 
 
-def load_beforehand(task: CellTask) -> None:
-    """Everything that cells load when they first want it: the engine with its compiled loops, and what pyarrow looks
-    for when it first sees an array. A run of one event wants all of it; nothing of that is kept.
+def carry_out_in_processes(tasks: Sequence[CellTask], jobs: int | None, tell: Tell) -> None:
+    """All cells, ``jobs`` at a time (None: cores); ``tell`` is called with the outcome of each that has ended.
+
+    Ends every process in any case. Raises PenstockError if one was killed from outside, such as for lack of memory.
+    """
+    # One process for --jobs 1, too: this one only waits, so that an interrupt is not lost in a library's callback.
+    # Forked, so that processes share the loaded modules.
+    _load_beforehand(tasks[0])
+    jobs = min(jobs or _cores(), len(tasks))
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork"), initializer=_begin)
+    started = set(multiprocessing.active_children())
+    try:
+        for future in as_completed([pool.submit(carry_out_cell, task) for task in tasks]):
+            tell(future.result())
+    except BrokenProcessPool:
+        raise PenstockError(
+            f"a process was killed in the middle of a cell (out of memory?): try --jobs {max(1, jobs // 2)}"
+        ) from None
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in set(multiprocessing.active_children()) - started:
+            process.terminate()
+            process.join()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _load_beforehand(task: CellTask) -> None:
+    """Load what cells load on first use (the engine with its compiled loops, pyarrow's extensions) by a run of one
+    event, whose results are dropped.
     """
     from simulator.stream import make_engine
 
@@ -51,13 +103,55 @@ def load_beforehand(task: CellTask) -> None:
         engine.results().write(Path(folder), spec)
 
 
-def carry_out_cell(task: CellTask) -> CellEnd:
-    """Run the cell to its end. Nothing is raised for what a user can mend: Spark would bury it in its own trace."""
-    directory = RunDirectory.open(Path(task.run))
-    quiet = RunProgress(Console(file=io.StringIO()), runs=1)
+def _begin() -> None:
+    """Ignore Ctrl-C, which reaches the whole group: the parent ends its children in order. Inherited objects are left
+    to the parent's garbage collector: a client library's objects cannot be finalised in a fork.
+    """
+    gc.freeze()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+# --- tasks of Spark --------------------------------------------------------------------------------------------------
+
+
+def carry_out_on_spark(tasks: Sequence[CellTask], jobs: int | None, tell: Tell) -> None:
+    """The same as tasks on ``local[jobs]``; ``tell`` is called when all have ended. PenstockError without Java.
+
+    Spark would retry a failed task, which a run directory does not allow; cells return their errors instead.
+    """
+    from pipelines.session import spark_session
+
+    with (
+        tempfile.TemporaryDirectory(prefix="penstock-replay-") as folder,
+        _interrupts_as_before() as take_back,
+        spark_session("penstock-replay", Path(folder), cores=jobs or _cores()) as session,
+        ThreadPoolExecutor(1) as waiting,
+    ):
+        take_back()
+        context = session.sparkContext
+        # In a thread: an interrupt in the middle of a call to the JVM would come out as an error of that call.
+        ends = waiting.submit(lambda: context.parallelize(list(tasks), len(tasks)).map(carry_out_cell).collect())
+        try:
+            for end in ends.result():
+                tell(end)
+        except KeyboardInterrupt:
+            context.cancelAllJobs()
+            raise
+
+
+@contextlib.contextmanager
+def _interrupts_as_before() -> Iterator[Callable[[], None]]:
+    """Yields a function that restores the SIGINT handler: pyspark's calls the JVM and is permanent. It is also restored
+    at the end. No effect outside the main thread, where pyspark sets no handler.
+    """
+    before = signal.getsignal(signal.SIGINT)
+
+    def take_back() -> None:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
     try:
-        with SimWorld() as world:
-            carry_out(world, task.experiment, task.options, directory, quiet)
-    except PenstockError as error:
-        return CellEnd(run=task.run, error=str(error))
-    return CellEnd(run=task.run)
+        yield take_back
+    finally:
+        take_back()

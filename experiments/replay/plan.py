@@ -1,89 +1,70 @@
-"""From what was asked for to an experiment and its cells, and what is to be said before anything is run."""
+"""From the request to an experiment, its cells and warnings, before anything is run."""
 
 import contextlib
 import itertools
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import msgspec
 import numpy as np
 
 from controller.scalers.rps import RpsParameters
-from experiments.binpack.experiments import FIDELITY
+from experiments.binpack.experiments import TUNING
 from experiments.compare import Cell, Comparison, ComparisonDirectory, request_of
 from experiments.driver import describe, schedule_of
 from experiments.experiment import Experiment, Options, fitting_scalers, run_spec
 from experiments.replay.cells import CellTask
-from experiments.replay.trace import Floats, OwnTrace
+from experiments.replay.request import ReplayRequest
+from experiments.replay.trace import MOST_PARTITIONS, Floats, OwnTrace, Per, read_trace
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
-from penstock.registry import parse_scaler, unknown
+from penstock.parameters import parse_settings, unknown
+from penstock.registry import parse_scaler
 from penstock.rundir import RunDirectory, slug
-from penstock.runspec import Arrivals, ServiceLaw, WorkerSpec
+from penstock.runspec import Arrivals, WorkerServiceDistribution, WorkerSpec
 from penstock.schedule import Schedule
 from penstock.systems import StreamSystem
+from producers.random_streams import streams
 from producers.schedule import make_schedule
-from producers.streams import streams
 from producers.workloads import Trace
 
 MADE_FOR_OTHER_FLEETS: Final[dict[str, str]] = {
-    "elastic-faas": "scales the containers behind a bank of queues",
-    "elastic-faas-published": "scales the containers behind a bank of queues",
-    "faas": "scales the containers behind a bank of queues",
-    "provider-ramp": "is the provider's side of a function, not a scaler of one's own",
+    "elastic-faas": "scales the containers behind a fleet of queues",
+    "elastic-faas-published": "scales the containers behind a fleet of queues",
+    "faas": "scales the containers behind a fleet of queues",
+    "provider-ramp": "is the provider's side of a function, not a user's scaler",
     "keda-rabbitmq": "reads RabbitMQ; keda-kafka is the one for Kafka",
     "openfaas-ce": "counts HTTP requests at a gateway",
     "openfaas-pro": "counts HTTP requests at a gateway",
     "lass-as-coded": "is lass with the rounding of its authors' code",
 }
-"""They can read a consumer group, but nobody would put them in front of one; --scalers takes them all the same."""
-
-COMMON: Final = {name: FIDELITY[name] for name in ("hold_s", "f_up", "f_down", "rebalance_time_s")}
-"""What the bin-pack paper fixed for its scalers. Decision intervals stay each scaler's own."""
+"""They can read a consumer group, but are made for another fleet; --scalers takes them nevertheless."""
 
 DURATION: Final = re.compile(r"([0-9]*\.?[0-9]+)\s*(us|ms|s|min)")
 UNIT_S: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
 
+SHARED: Final = ("worker", "system")
+"""Targets of settings besides scalers."""
+WORKLOAD: Final = "trace:path="
+RECORDED: Final = "as recorded"
+
 INITIAL_UTILISATION: Final = 0.8
+HOPELESS_S: Final = 600.0
 BUSIEST_S: Final = 60
-"""A partition or a fleet that is overloaded for so long builds up a backlog that no SLO survives."""
+"""A partition or a fleet that is overloaded for this long builds a backlog that breaks any SLO."""
 
 
 Sweep = tuple[str, str, tuple[str, ...]]
 """Scaler (or worker, or system), parameter, values."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What ``penstock replay`` was asked for. ``partitions`` and ``arrivals`` None: as the trace says, else 5 and
-    poisson.
-    """
-
-    trace: OwnTrace
-    slo_s: float
-    service_time_s: float = 0.005
-    service_law: ServiceLaw = "deterministic"
-    partitions: int | None = None
-    skew: tuple[float, ...] | None = None
-    max_replicas: int | None = None
-    initial_replicas: int | None = None
-    start_up_s: float = 1.2
-    price_per_hour: float = 0.04
-    scalers: tuple[str, ...] = ()
-    share: float = 0.99
-    seed: int = 1
-    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    sweeps: tuple[Sweep, ...] = ()
-    arrivals: Arrivals | None = None
-    tick_phase_s: float = 0.1
-
-
 class HotPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition that gets more in its busiest minute than one replica serves. Events per second."""
+    """A partition whose busiest minute exceeds the service rate of one replica. Events per second."""
 
     partition: int
     rate_per_s: float
@@ -91,12 +72,16 @@ class HotPartition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What will be run. ``arrivals`` are in words. ``wanted`` is each cell's scaler and options, in order."""
+class ReplayPlan:
+    """The planned runs. ``arrivals`` is a text. ``wanted``: scaler and options of each cell, in order."""
 
-    request: Request
+    request: ReplayRequest
+    trace: OwnTrace
     experiment: Experiment
+    service_time_s: float
+    start_up_s: float
     arrivals: str
+    sweeps: tuple[Sweep, ...]
     hot: tuple[HotPartition, ...]
     warnings: tuple[str, ...]
     wanted: tuple[tuple[str, Options], ...]
@@ -107,9 +92,8 @@ def duration_s(option: str, text: str, *, zero: bool = False) -> float:
     found = DURATION.fullmatch(text.strip())
     if found is None:
         number = text.strip()
-        hint = f"say {number}ms or {number}s" if re.fullmatch(r"[0-9]*\.?[0-9]+", number) else "say 500ms or 0.5s"
-        if number == "500":
-            hint = "say 500ms or 0.5s"
+        bare = number != "500" and re.fullmatch(r"[0-9]*\.?[0-9]+", number)
+        hint = f"say {number}ms or {number}s" if bare else "say 500ms or 0.5s"
         raise PenstockError(f"{option} {text}: a duration needs a number and a unit (us, ms, s, min); {hint}")
     seconds = float(found[1]) * UNIT_S[found[2]]
     if seconds == 0 and not zero:
@@ -118,7 +102,7 @@ def duration_s(option: str, text: str, *, zero: bool = False) -> float:
 
 
 def weights(option: str, text: str) -> tuple[float, ...]:
-    """``0.25,0.25,0.5`` as shares, one a partition; any scale. PenstockError for what is none."""
+    """``0.25,0.25,0.5`` as shares, one per partition; any scale. PenstockError for anything else."""
     try:
         values = tuple(float(part) for part in text.split(","))
     except ValueError:
@@ -129,7 +113,7 @@ def weights(option: str, text: str) -> tuple[float, ...]:
 
 
 def sweep(text: str) -> Sweep:
-    """``binpack.f_up=0.7,0.8`` as (scaler, parameter, values). PenstockError for what is none."""
+    """``binpack.f_up=0.7,0.8`` as (scaler, parameter, values). PenstockError for anything else."""
     target, equals, listed = text.partition("=")
     scaler, dot, parameter = target.strip().rpartition(".")
     values = tuple(dict.fromkeys(value.strip() for value in listed.split(",") if value.strip()))
@@ -143,76 +127,96 @@ def default_scalers(experiment: Experiment) -> list[str]:
     return [name for name in fitting_scalers(experiment) if name not in MADE_FOR_OTHER_FLEETS]
 
 
-def make_plan(request: Request, workload: str) -> Plan:
-    """The experiment, its cells, and warnings. ``workload`` names the trace as a run describes it.
+def make_plan(request: ReplayRequest, folder: Path) -> ReplayPlan:
+    """The experiment, its cells, and warnings. The trace is written into ``folder`` as the experiment plays it.
 
-    PenstockError for what cannot be run or cannot come out well.
+    PenstockError for a request that cannot be run or cannot succeed.
     """
     _check(request)
-    trace = request.trace
-    partitions = request.partitions or trace.partitions or (len(request.skew) if request.skew else 5)
-    service_rate_per_s = 1 / request.service_time_s
+    slo_s, service_time_s = duration_s("--slo", request.slo), duration_s("--service-time", request.service_time)
+    if slo_s < service_time_s:
+        raise PenstockError(
+            f"--slo {1000 * slo_s:g}ms is below --service-time {1000 * service_time_s:g}ms: cannot be met by any "
+            "number of replicas; ask for a longer SLO or make the service faster"
+        )
+    start_up_s = duration_s("--start-up", request.start_up, zero=True)
+    skew = None if request.skew is None else weights("--skew", request.skew)
+    trace = read_trace(
+        request.trace,
+        column=request.column,
+        per=_one_of("--per", request.per, get_args(Per)),
+        timestamps=request.timestamps,
+        partition_columns=names(request.partition_columns),
+    )
+    _check_partitions(request.partitions, skew, trace)
+    trace_file = folder / "trace.csv"
+    trace.write(trace_file)
+    partitions = request.partitions or trace.partitions or (len(skew) if skew else 5)
     max_replicas = request.max_replicas or partitions
+    if (request.initial_replicas or 1) > max_replicas:
+        raise PenstockError(f"--initial-replicas {request.initial_replicas}: --max-replicas is {max_replicas}")
+    replicas = min(max_replicas, partitions)
+    _refuse_hopeless(trace, replicas / service_time_s, replicas)
     peak_per_s = float(trace.rate_per_s.max())
     experiment = Experiment(
         name=f"replay-{slug(trace.path.stem) or 'trace'}",
         title=f"{trace.path.name} replayed: {trace.seconds} s, peak {peak_per_s:.0f} events/s, {partitions} partitions",
         paper="",
-        workload=workload,
+        workload=f"{WORKLOAD}{trace_file}",
         seconds=float(trace.seconds),
-        arrivals=request.arrivals or "poisson",
+        arrivals=_one_of("--arrivals", request.arrivals, get_args(Arrivals)) or "poisson",
         partitions=partitions,
-        partition_weights=request.skew,
-        slo_s=request.slo_s,
-        system=StreamSystem(start_up_s=request.start_up_s),
-        worker=WorkerSpec(service_time_s=request.service_time_s, service_law=request.service_law),
-        tick_phase_s=request.tick_phase_s,
-        initial_replicas=request.initial_replicas or _initial_replicas(trace, service_rate_per_s, max_replicas),
+        partition_weights=skew,
+        slo_s=slo_s,
+        system=StreamSystem(start_up_s=start_up_s),
+        worker=WorkerSpec(
+            service_time_s=service_time_s,
+            service_law=_one_of("--service-law", request.service_law, get_args(WorkerServiceDistribution)),
+        ),
+        tick_phase_s=duration_s("--tick-phase", request.tick_phase, zero=True),
+        initial_replicas=request.initial_replicas or _initial_replicas(trace, 1 / service_time_s, max_replicas),
         max_replicas=max_replicas,
+        slo_share=request.share,
+        tuning=TUNING,
         common={
-            **COMMON,
             "peak_rate_per_s": peak_per_s,
             # LaSS bounds the wait before service; the SLO has service in it.
-            "wait_s": max(request.slo_s - request.service_time_s, 1e-3),
+            "wait_s": max(slo_s - service_time_s, 1e-3),
             "probability": request.share,
         },
     )
-    hot = _hot_partitions(request, partitions, service_rate_per_s)
-    options = Options(
-        world="sim",
-        seed=request.seed,
-        analytics=False,
-    )
-    recorded = trace.offset_ns is not None and request.arrivals is None
-    wanted, impossible = _possible(experiment, list(_cells(request, experiment, options)))
-    return Plan(
+    sweeps = tuple(map(sweep, request.sweep or ()))
+    wanted, impossible = _possible(experiment, list(_cells(request, sweeps, experiment)))
+    hot = _hot_partitions(trace, experiment)
+    return ReplayPlan(
         request=request,
+        trace=trace,
         experiment=experiment,
-        arrivals="as recorded" if recorded else experiment.arrivals,
+        service_time_s=service_time_s,
+        start_up_s=start_up_s,
+        arrivals=RECORDED if trace.offset_ns is not None and request.arrivals is None else experiment.arrivals,
+        sweeps=sweeps,
         hot=hot,
-        warnings=(*_warnings(request, hot, max_replicas, partitions, service_rate_per_s), *impossible),
+        warnings=(*_warnings(trace, experiment, hot), *impossible),
         wanted=tuple(wanted),
     )
 
 
-def prepare(plan: Plan, directory: ComparisonDirectory) -> list[CellTask]:
-    """Describe every cell in a run directory of its own, and note them in ``directory``."""
+def prepare(plan: ReplayPlan, directory: ComparisonDirectory) -> list[CellTask]:
+    """Describe every cell in its own run directory, and record them in ``directory``."""
     exact = exact_schedule(plan)
     schedule_file = directory.path / "schedule.parquet"
-    tasks = []
+    tasks, cells = [], []
     for scaler, options in plan.wanted:
         run, spec = describe(plan.experiment, scaler, options, directory.path.parent)
-        workload = {**spec.workload, "arrivals": plan.arrivals, "trace": str(plan.request.trace.path)}
-        priced = msgspec.structs.replace(spec, replica_price_per_hour=plan.request.price_per_hour, workload=workload)
+        workload = {**spec.workload, "arrivals": plan.arrivals, "trace": str(plan.trace.path)}
+        priced = msgspec.structs.replace(spec, replica_price_per_hour=plan.request.price, workload=workload)
         run.write(run.spec_file, priced)
         if not schedule_file.exists():
             (exact or schedule_of(plan.experiment, options, spec)).write(schedule_file)
         run.schedule_file.hardlink_to(schedule_file)
         tasks.append(CellTask(experiment=plan.experiment, options=options, run=str(run.path)))
-    cells = [
-        Cell(scaler=scaler, repetition=0, seed=options.seed, directory=Path(task.run).name)
-        for (scaler, options), task in zip(plan.wanted, tasks, strict=True)
-    ]
+        cells.append(Cell(scaler=scaler, repetition=0, seed=options.seed, directory=run.name))
     scalers = list(dict.fromkeys(scaler for scaler, _ in plan.wanted))
     asked = request_of(plan.experiment, scalers, plan.wanted[0][1], 1)
     directory.write(Comparison(experiment=plan.experiment.name, request=asked, cells=cells))
@@ -220,150 +224,144 @@ def prepare(plan: Plan, directory: ComparisonDirectory) -> list[CellTask]:
 
 
 def remove_unfinished(tasks: Iterable[CellTask]) -> None:
-    """Delete the run directories of cells that did not come to their end."""
-    import shutil
-
-    for task in tasks:
-        directory = RunDirectory(Path(task.run))
+    """Delete the run directories of unfinished cells."""
+    for directory in (RunDirectory(Path(task.run)) for task in tasks):
         if not directory.finished:
             shutil.rmtree(directory.path, ignore_errors=True)
 
 
-def exact_schedule(plan: Plan) -> Schedule | None:
+def exact_schedule(plan: ReplayPlan) -> Schedule | None:
     """Arrivals that rates and fixed weights cannot express: recorded times, or shares that change; else None."""
-    trace, experiment, seed = plan.request.trace, plan.experiment, plan.request.seed
-    recorded = trace.offset_ns is not None and plan.request.arrivals is None
-    shares = None if recorded else trace.share_of(experiment.partitions)
-    if not recorded and shares is None:
+    trace, experiment, seed = plan.trace, plan.experiment, plan.request.seed
+    recorded_ns = trace.offset_ns if plan.arrivals == RECORDED else None
+    shares = trace.share_of(experiment.partitions) if recorded_ns is None else None
+    if recorded_ns is None and shares is None:
         return None
     schedule = make_schedule(
-        Trace(path=_path_of(experiment.workload)),
+        Trace(path=experiment.workload.removeprefix(WORKLOAD)),
         seed=seed,
         partitions=experiment.partitions,
         arrivals=experiment.arrivals,
         partition_weights=experiment.partition_weights,
     )
-    offset_ns, partition = schedule.intended_offset_ns, schedule.partition
-    draws = streams(seed).partitions
-    if recorded and trace.offset_ns is not None:
-        offset_ns = trace.offset_ns
-        if trace.placed is not None:
-            partition = (trace.placed % experiment.partitions).astype(np.int16)
-        else:
-            weight = np.asarray(experiment.partition_weights or (1.0,) * experiment.partitions)
-            upper = np.cumsum(weight / weight.sum())
-            upper[-1] = 1.0
-            partition = np.searchsorted(upper, draws.random(len(offset_ns)), side="right").astype(np.int16)
-    elif shares is not None:
-        upper_by_second = np.cumsum(shares, axis=1)
-        upper_by_second[:, -1] = 1.0
-        drawn = draws.random(len(offset_ns))
-        rows = upper_by_second[offset_ns // NANOS_PER_SECOND]
-        partition = (drawn[:, None] >= rows).sum(axis=1).astype(np.int16)
+    offset_ns = schedule.intended_offset_ns if recorded_ns is None else recorded_ns
+    if recorded_ns is not None and trace.placed is not None:
+        partition = trace.placed % experiment.partitions
+    else:
+        upper = np.cumsum(np.tile(_fixed_shares(experiment), (trace.seconds, 1)) if shares is None else shares, axis=1)
+        upper[:, -1] = 1.0
+        drawn = streams(seed).partitions.random(len(offset_ns))
+        partition = (drawn[:, None] >= upper[offset_ns // NANOS_PER_SECOND]).sum(axis=1)
     description = {**schedule.description, "arrivals": plan.arrivals}
-    return replace(schedule, intended_offset_ns=offset_ns, partition=partition, description=description)
+    return replace(
+        schedule, intended_offset_ns=offset_ns, partition=partition.astype(np.int16), description=description
+    )
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def _check(request: Request) -> None:
-    slo_ms, service_ms = 1000 * request.slo_s, 1000 * request.service_time_s
-    if request.slo_s < request.service_time_s:
-        raise PenstockError(
-            f"--slo {slo_ms:g}ms is below --service-time {service_ms:g}ms: cannot be met by any number of replicas; "
-            "ask for a longer SLO or make the service faster"
-        )
+def names(text: str) -> tuple[str, ...]:
+    """The different names of a comma-separated list."""
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _one_of(option: str, given: str | None, known: Sequence[str]) -> Any:
+    if given is not None and given not in known:
+        raise PenstockError(f"{option} {given}: choose {' or '.join(known)}")
+    return given
+
+
+def _check(request: ReplayRequest) -> None:
+    _one_of("--engine", request.engine, ("local", "spark"))
     if not 0 < request.share <= 1:
         raise PenstockError(f"--share {request.share:g}: a share of the events above 0 and up to 1, such as 0.99")
-    if not (math.isfinite(request.price_per_hour) and request.price_per_hour >= 0):
-        raise PenstockError(f"--price {request.price_per_hour:g}: the price of a replica for an hour, such as 0.04")
-    if request.service_law not in get_args(ServiceLaw):
-        raise PenstockError(f"--service-law {request.service_law}: choose deterministic or exponential")
-    for option, value in (
-        ("--partitions", request.partitions),
-        ("--max-replicas", request.max_replicas),
-        ("--initial-replicas", request.initial_replicas),
-    ):
-        if value is not None and value < 1:
-            raise PenstockError(f"{option} {value}: has to be at least 1")
-    in_file, skew = request.trace.partitions, request.skew
-    if skew is not None and (in_file is not None or request.trace.placed is not None):
+    if not (math.isfinite(request.price) and request.price >= 0):
+        raise PenstockError(f"--price {request.price:g}: the price of a replica for an hour, such as 0.04")
+    for name in ("jobs", "partitions", "max_replicas", "initial_replicas"):
+        if (value := getattr(request, name)) is not None and not 1 <= value <= MOST_PARTITIONS:
+            option = f"--{name.replace('_', '-')}"
+            raise PenstockError(f"{option} {value}: has to be at least 1, and at most {MOST_PARTITIONS:,}")
+
+
+def _check_partitions(given: int | None, skew: Sequence[float] | None, trace: OwnTrace) -> None:
+    """PenstockError if trace, ``--partitions`` and ``--skew`` contradict each other."""
+    if skew is not None and (trace.partitions is not None or trace.placed is not None):
         raise PenstockError("--skew: the trace tells what comes to each partition already; leave one of them out")
-    told, highest = request.partitions, request.trace.highest_partition
-    if highest is not None and told is not None:
-        if told <= highest:
-            raise PenstockError(f"--partitions {told}: the trace has events on partition {highest}; say {highest + 1}")
+    highest = trace.highest_partition
+    if given is None or (highest is not None and given > highest):
         return
-    for count, whence in ((in_file, "columns of partitions"), (len(skew) if skew else None, "shares in --skew")):
-        if told is not None and count is not None and told != count:
-            raise PenstockError(f"--partitions {told}: there are {count} {whence}; leave --partitions out")
+    if highest is not None:
+        raise PenstockError(f"--partitions {given}: the trace has events on partition {highest}; say {highest + 1}")
+    for count, whence in ((trace.partitions, "columns of partitions"), (skew and len(skew), "shares in --skew")):
+        if count is not None and given != count:
+            raise PenstockError(f"--partitions {given}: there are {count} {whence}; leave --partitions out")
 
 
-def _cells(request: Request, experiment: Experiment, options: Options) -> Iterable[tuple[str, Options]]:
-    """Every scaler with every combination of the values that are swept for it, or for worker and system."""
-    swept = [scaler for scaler, _, _ in request.sweeps if scaler not in ("worker", "system")]
-    scalers = request.scalers or tuple(dict.fromkeys(swept)) or tuple(default_scalers(experiment))
-    names = [parse_scaler(text).name for text in scalers]
+def _cells(request: ReplayRequest, sweeps: Sequence[Sweep], experiment: Experiment) -> Iterable[tuple[str, Options]]:
+    """Every scaler with every combination of values swept for it, or for worker and system."""
+    settings = parse_settings(request.settings or ())
+    options = Options(world="sim", seed=request.seed, analytics=False)
+    swept = dict.fromkeys(scaler for scaler, _, _ in sweeps if scaler not in SHARED)
+    scalers = names(request.scalers) or tuple(swept) or default_scalers(experiment)
+    known = [parse_scaler(text).name for text in scalers]
     for scaler in swept:
-        if scaler not in names:
-            raise unknown("scaler", scaler, names, f"--sweep {scaler}.…: it is not among --scalers {','.join(scalers)}")
-    for scaler in request.settings:
-        if scaler not in (*names, "worker", "system"):
-            raise unknown(
-                "scaler", scaler, names, f"--set {scaler}.…: it is not among those that are run: {', '.join(names)}"
-            )
-    for text, name in zip(scalers, names, strict=True):
-        own = [each for each in request.sweeps if each[0] in (name, "worker", "system")]
+        if scaler not in known:
+            raise unknown("scaler", scaler, known, f"--sweep {scaler}.…: it is not among --scalers {','.join(scalers)}")
+    for scaler in settings:
+        if scaler not in (*known, *SHARED):
+            remedy = f"--set {scaler}.…: it is not among those that are run: {', '.join(known)}"
+            raise unknown("scaler", scaler, known, remedy)
+    for text, name in zip(scalers, known, strict=True):
+        own = [each for each in sweeps if each[0] in (name, *SHARED)]
         for values in itertools.product(*(listed for _, _, listed in own)):
-            given = {
-                target: dict(parameters)
-                for target, parameters in request.settings.items()
-                if target in (name, "worker", "system")
-            }
+            given = {target: dict(settings[target]) for target in (name, *SHARED) if target in settings}
             for (target, parameter, _), value in zip(own, values, strict=True):
                 given.setdefault(target, {})[parameter] = value
             if name == "rps":
-                _give_rps_a_target(given.setdefault("rps", {}), request.service_time_s)
-            yield (
-                text,
-                replace(options, worker=given.pop("worker", {}), system=given.pop("system", {}), settings=given),
-            )
+                _give_rps_a_target(given.setdefault("rps", {}), experiment.worker.service_time_s)
+            worker, system = (given.pop(target, {}) for target in SHARED)
+            yield text, replace(options, worker=worker, system=system, settings=given)
 
 
 def _possible(
     experiment: Experiment, cells: Sequence[tuple[str, Options]]
 ) -> tuple[list[tuple[str, Options]], list[str]]:
-    """The cells that can be run, and a warning for each combination of swept values that its scaler refuses.
-
-    A scaler of which no cell can be run was asked for wrongly: PenstockError.
+    """The possible cells, and a warning for each combination of swept values that its scaler refuses. PenstockError for
+    a scaler without any possible cell.
     """
     possible: list[tuple[str, Options]] = []
-    refused: dict[str, list[PenstockError]] = {}
+    refused: list[tuple[str, PenstockError]] = []
     for scaler, options in cells:
         try:
             run_spec(experiment, scaler, options, run="checked-before-anything-is-made")
         except PenstockError as error:
-            refused.setdefault(scaler, []).append(error)
+            refused.append((scaler, error))
         else:
             possible.append((scaler, options))
-    for scaler, errors in refused.items():
+    for scaler, refusal in refused:
         if scaler not in {each for each, _ in possible}:
-            raise errors[0]
-    return possible, [f"left out: {error}" for errors in refused.values() for error in errors]
+            raise refusal
+    return possible, [f"left out: {refusal}" for _, refusal in refused]
 
 
 def _give_rps_a_target(parameters: dict[str, str], service_time_s: float) -> None:
-    """ρ times the service rate, as rps itself does where a rate is measured; offsets of a topic tell none."""
+    """ρ times the service rate, like rps itself with a measured rate; a topic's offsets give none."""
     rho = parameters.get("rho", str(RpsParameters.rho))
-    with contextlib.suppress(ValueError):  # what is no number is told by the scaler's own check
+    with contextlib.suppress(ValueError):  # the scaler's own check reports a value that is no number
         parameters.setdefault("target_per_replica_per_s", repr(float(rho) / service_time_s))
 
 
 def _initial_replicas(trace: OwnTrace, service_rate_per_s: float, max_replicas: int) -> int:
-    """As many as are 80 % busy at the mean rate of the first minute: whoever looks at a trace did not start from 1."""
+    """Replicas that are 80 % busy at the mean rate of the first minute: a recorded fleet did not start from 1."""
     first_per_s = float(trace.rate_per_s[:BUSIEST_S].mean())
     return min(max_replicas, max(1, math.ceil(first_per_s / (INITIAL_UTILISATION * service_rate_per_s))))
+
+
+def _fixed_shares(experiment: Experiment) -> Floats:
+    """The share of each partition, shape (1, partitions)."""
+    weights = np.asarray([experiment.partition_weights or (1.0,) * experiment.partitions])
+    return np.asarray(weights / weights.sum())
 
 
 def _busiest(rate_per_s: Floats) -> float:
@@ -373,22 +371,35 @@ def _busiest(rate_per_s: Floats) -> float:
     return float((area[window:] - area[:-window]).max() / window)
 
 
-def _hot_partitions(request: Request, partitions: int, service_rate_per_s: float) -> tuple[HotPartition, ...]:
-    trace = request.trace
-    equal: Sequence[float] = request.skew or (1.0,) * partitions
+def _refuse_hopeless(trace: OwnTrace, capacity_per_s: float, replicas: int) -> None:
+    """PenstockError where the largest fleet would work on the backlog for longer than the trace lasts, and for more
+    than ``HOPELESS_S``.
+    """
+    over = np.concatenate(([0.0], np.cumsum(trace.rate_per_s - capacity_per_s)))
+    left = float(over[-1] - over.min())
+    late_s = left / capacity_per_s
+    if late_s > max(HOPELESS_S, trace.seconds):
+        raise PenstockError(
+            f"{trace.path}: {left:,.0f} events are left at its end: {replicas} replicas serve {capacity_per_s:,.0f} "
+            f"events/s and would need {late_s:,.0f} s for them; no scaler can help: raise --max-replicas and "
+            "--partitions, or lower --service-time (are these events per minute? Say --per minute)"
+        )
+
+
+def _hot_partitions(trace: OwnTrace, experiment: Experiment) -> tuple[HotPartition, ...]:
+    partitions, service_rate_per_s = experiment.partitions, 1 / experiment.worker.service_time_s
     shares = trace.share_of(partitions)
-    hot = []
-    for partition in range(partitions):
-        share = equal[partition] / sum(equal) if shares is None else shares[:, partition]
-        rate_per_s = _busiest(np.asarray(trace.rate_per_s * share))
-        if rate_per_s > service_rate_per_s:
-            hot.append(HotPartition(partition=partition, rate_per_s=rate_per_s, service_rate_per_s=service_rate_per_s))
-    return tuple(hot)
+    shares = _fixed_shares(experiment) if shares is None else shares
+    rates_per_s = (_busiest(rates) for rates in (trace.rate_per_s[:, None] * shares).T)
+    return tuple(
+        HotPartition(partition=partition, rate_per_s=rate_per_s, service_rate_per_s=service_rate_per_s)
+        for partition, rate_per_s in enumerate(rates_per_s)
+        if rate_per_s > service_rate_per_s
+    )
 
 
-def _warnings(
-    request: Request, hot: Sequence[HotPartition], max_replicas: int, partitions: int, service_rate_per_s: float
-) -> Iterable[str]:
+def _warnings(trace: OwnTrace, experiment: Experiment, hot: Sequence[HotPartition]) -> Iterable[str]:
+    partitions, service_rate_per_s = experiment.partitions, 1 / experiment.worker.service_time_s
     if hot:
         hottest = max(hot, key=lambda each: each.rate_per_s)
         others = f", and {len(hot) - 1} more like it" if len(hot) > 1 else ""
@@ -397,23 +408,17 @@ def _warnings(
             f"a replica serves {service_rate_per_s:.0f} events/s{others}: no scaler can help there; "
             "it takes more partitions, another key or a faster service"
         )
-    busiest_per_s, capacity_per_s = (
-        _busiest(request.trace.rate_per_s),
-        min(max_replicas, partitions) * service_rate_per_s,
-    )
+    most = min(experiment.max_replicas, partitions)
+    busiest_per_s, capacity_per_s = _busiest(trace.rate_per_s), most * service_rate_per_s
     if busiest_per_s > capacity_per_s and len(hot) < partitions:
         yield (
-            f"the busiest minute has {busiest_per_s:.0f} events/s, but {min(max_replicas, partitions)} replicas serve "
+            f"the busiest minute has {busiest_per_s:.0f} events/s, but {most} replicas serve "
             f"{capacity_per_s:.0f} events/s at most: raise --max-replicas or --partitions"
         )
-    if request.trace.rate_per_s.mean() > 10 * capacity_per_s:
+    if trace.rate_per_s.mean() > 10 * capacity_per_s:
         yield "the mean rate is more than ten times that: are these events per minute? Then say --per minute"
-    if max_replicas > partitions:
+    if experiment.max_replicas > partitions:
         yield (
-            f"--max-replicas {max_replicas}: a consumer group of {partitions} partitions keeps {partitions} replicas "
-            "busy at most; the others cost and do nothing"
+            f"--max-replicas {experiment.max_replicas}: a consumer group of {partitions} partitions keeps {partitions} "
+            "replicas busy at most; the others cost and do nothing"
         )
-
-
-def _path_of(workload: str) -> str:
-    return workload.removeprefix("trace:path=")

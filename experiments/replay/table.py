@@ -1,28 +1,29 @@
-"""What came out: one row a cell, the cheapest that keeps the SLO, and why; as a table and as JSON."""
+"""Results: one row per cell, the cheapest that meets the SLO, and why; as a table and as JSON."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 from rich.markup import escape
 from rich.table import Table
 
-from experiments.analysis.summary import Summary
-from experiments.replay.plan import HotPartition, Plan, Sweep
-from experiments.report.groups import group_runs, is_emulated
-from experiments.report.terminal import plain_table
-from experiments.report.wording import count, duration, money, one_decimal, share
+from experiments.replay.plan import HotPartition, ReplayPlan, Sweep
 from penstock.registry import clairvoyant_scalers
 from penstock.rundir import Verdict
+from report.analysis.summary import RunSummary
+from report.groups import group_runs, is_emulated
+from report.terminal import plain_table
+from report.wording import count, duration, money, one_decimal, share
 
 CLOSE = 0.02
-"""Costs that lie no further apart may change places with another seed."""
+"""Costs this close may change places with another seed."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One cell as it came out. ``meets``: at least the wanted share of the events within the SLO; ``eligible``: the
-    run may be believed and the scaler knows no future. ``money`` is in the currency of the price. ``swept``: the values
-    of what was swept, by scaler.parameter.
+    """Results of one cell. ``meets``: at least the wanted share of the events within the SLO; ``eligible``: the run is
+    valid and the scaler is not clairvoyant. ``money`` is in the currency of the price. ``swept``: swept values by
+    scaler.parameter.
     """
 
     label: str
@@ -47,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """``cell`` is the cheapest that meets the SLO, or the closest to it where ``met`` is false (None: nothing ran)."""
+    """``cell`` is the cheapest that meets the SLO, or without ``met`` the closest to it (None: no valid run)."""
 
     met: bool
     cell: str | None
@@ -61,8 +62,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
         return f"none meets the SLO: closest is {self.cell}, {self.because}"
 
 
-def rows_of(summaries: Sequence[Summary], wanted_share: float, sweeps: Sequence[Sweep] = ()) -> list[Row]:
-    """Those that meet the SLO first, the cheapest on top; then the others, the closest on top."""
+def rows_of(summaries: Sequence[RunSummary], wanted_share: float, sweeps: Sequence[Sweep] = ()) -> list[Row]:
+    """Cells that meet the SLO first, by cost; then the others, by share."""
     clairvoyant = clairvoyant_scalers()
     rows = [
         _row(group.label, summaries[member], wanted_share, sweeps, clairvoyant)
@@ -73,40 +74,26 @@ def rows_of(summaries: Sequence[Summary], wanted_share: float, sweeps: Sequence[
 
 
 def _row(
-    label: str, summary: Summary, wanted_share: float, sweeps: Sequence[Sweep], clairvoyant: Collection[str]
+    label: str, summary: RunSummary, wanted_share: float, sweeps: Sequence[Sweep], clairvoyant: Collection[str]
 ) -> Row:
-    latency, scale = summary.latency, summary.scale
     conditions = {
-        f"{target}.{parameter}": "scaler.parameters." + parameter
-        if target == summary.scaler
-        else f"{target}.{parameter}"
+        f"{target}.{parameter}": f"{'scaler.parameters' if target == summary.scaler else target}.{parameter}"
         for target, parameter, _ in sweeps
     }
-    return Row(
-        label=label,
-        scaler=summary.scaler,
-        swept={name: summary.conditions[key] for name, key in conditions.items() if key in summary.conditions},
-        meets=summary.slo_share is not None and summary.slo_share >= wanted_share,
-        eligible=summary.verdict != "INVALID" and summary.scaler not in clairvoyant,
-        verdict=summary.verdict,
-        slo_share=summary.slo_share,
-        p50_s=latency.p50_s,
-        p95_s=latency.p95_s,
-        p99_s=latency.p99_s,
-        p99_9_s=latency.p99_9_s,
-        replica_minutes=summary.replica_minutes,
-        money=summary.money,
-        rebalances=summary.rebalances,
-        ups=scale.up_actions,
-        downs=scale.down_actions,
-        replicas_added=scale.replicas_added,
-        replicas_removed=scale.replicas_removed,
-        run=summary.run,
-    )
+    fields = {name: value for part in (summary.latency, summary.scale, summary) for name, value in asdict(part).items()}
+    computed = {
+        "label": label,
+        "swept": {name: summary.conditions[key] for name, key in conditions.items() if key in summary.conditions},
+        "meets": summary.slo_share is not None and summary.slo_share >= wanted_share,
+        "eligible": summary.verdict != "INVALID" and summary.scaler not in clairvoyant,
+        "ups": summary.scale.up_actions,
+        "downs": summary.scale.down_actions,
+    }
+    return msgspec.convert(fields | computed, Row)
 
 
 def advise(rows: Sequence[Row], *, slo_s: float, wanted_share: float, hot: Sequence[HotPartition] = ()) -> Advice:
-    """Which cell to take, and why. Runs that may not be believed and scalers that know the future are left out."""
+    """The recommended cell, and why. Invalid runs and clairvoyant scalers are left out."""
     eligible = [row for row in rows if row.eligible]
     if not eligible:
         return Advice(met=False, cell=None, because="no run that may be believed: see the report for the reasons")
@@ -160,7 +147,7 @@ def _cost(row: Row) -> str:
 
 
 def results_table(rows: Sequence[Row], *, title: str) -> Table:
-    """For a terminal of 80 columns (more, where something was swept); a cell that meets the SLO has a tick."""
+    """For a terminal of 80 columns (more with swept values); a cell that meets the SLO has a tick."""
     swept = list(dict.fromkeys(name for row in rows for name in row.swept))
     table = plain_table(escape(title))
     table.add_column("scaler", overflow="fold")
@@ -193,27 +180,26 @@ def results_table(rows: Sequence[Row], *, title: str) -> Table:
     return table
 
 
-def as_json(plan: Plan, rows: Sequence[Row], advice: Advice, *, directory: str, report: str) -> bytes:
-    """Everything that the terminal shows, for programs; times in seconds, rates per second."""
-    request, trace, experiment = plan.request, plan.request.trace, plan.experiment
-    told: dict[str, Any] = {
+def as_json(plan: ReplayPlan, rows: Sequence[Row], advice: Advice, *, directory: str, report: str) -> bytes:
+    """The content of the terminal output as JSON; times in seconds, rates per second."""
+    request, trace, experiment = plan.request, plan.trace, plan.experiment
+    rate_per_s = trace.rate_per_s
+    data: dict[str, Any] = {
         "trace": {
             "path": str(trace.path),
             "form": trace.form,
             "seconds": trace.seconds,
-            "events": round(float(trace.rate_per_s.sum())),
-            "rate_mean_per_s": float(trace.rate_per_s.mean()),
-            "rate_peak_per_s": float(trace.rate_per_s.max()),
+            "events": round(float(rate_per_s.sum())),
+            "rate_mean_per_s": float(rate_per_s.mean()),
+            "rate_peak_per_s": float(rate_per_s.max()),
         },
-        "slo_s": request.slo_s,
+        "slo_s": experiment.slo_s,
         "share": request.share,
-        "service_time_s": request.service_time_s,
+        "service_time_s": plan.service_time_s,
         "service_law": request.service_law,
-        "partitions": experiment.partitions,
-        "initial_replicas": experiment.initial_replicas,
-        "max_replicas": experiment.max_replicas,
-        "start_up_s": request.start_up_s,
-        "replica_price_per_hour": request.price_per_hour,
+        **{name: getattr(experiment, name) for name in ("partitions", "initial_replicas", "max_replicas")},
+        "start_up_s": plan.start_up_s,
+        "replica_price_per_hour": request.price,
         "arrivals": plan.arrivals,
         "seed": request.seed,
         "warnings": plan.warnings,
@@ -223,4 +209,4 @@ def as_json(plan: Plan, rows: Sequence[Row], advice: Advice, *, directory: str, 
         "directory": directory,
         "report": report,
     }
-    return msgspec.json.format(msgspec.json.encode(told), indent=2)
+    return msgspec.json.format(msgspec.json.encode(data), indent=2)

@@ -1,9 +1,8 @@
 """The pipeline manager's process: ``python -m functions.dataflow --run DIR``, with the endpoints in the environment.
 
-It takes the pipeline from the run's system, or from a JSON file (``--pipeline``); requests come from the run's events
-topic unless ``--connector`` says otherwise. Once it takes requests it writes ``dataflow-ready`` into the run directory
-(``{"ready": true, "pipeline": …, "url": …}``). SIGTERM: the calls under way are finished; what is still in the pipeline
-is left to a successor.
+The pipeline is that of the run's system or of a JSON file (``--pipeline``); requests come from the run's events topic
+or another ``--connector``. When ready it writes ``dataflow-ready`` into the run directory (``{"ready": true,
+"pipeline": …, "url": …}``). At SIGTERM it finishes the calls in progress and leaves other requests to a successor.
 """
 
 import argparse
@@ -12,6 +11,7 @@ import logging
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,7 @@ from functions.dataflow.graph import Pipeline
 from functions.dataflow.manager import PipelineManager
 from penstock.errors import PenstockError
 from penstock.functions import RETRY_S
-from penstock.priority import take_precedence
+from penstock.process_main import configure_log, process_parser, run_main, take_precedence
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
@@ -34,7 +34,7 @@ READY_FILE: Final = "dataflow-ready"
 
 
 def pipeline_of(spec: RunSpec, file: Path | None) -> Pipeline:
-    """The pipeline of a run, in the words of ``file`` if there is one. Raises PenstockError where the two differ."""
+    """The pipeline of a run, from ``file`` if given. PenstockError if its functions are not those of the run."""
     if not isinstance(spec.system, FunctionSystem):
         raise PenstockError(f"{spec.run}: its fleet is {type(spec.system).__name__}, a pipeline was expected")
     if file is None:
@@ -63,7 +63,7 @@ def make_connector(kind: str, spec: RunSpec, endpoints: Endpoints, listen: str, 
         )
     if kind == "rabbitmq":
         from functions.dataflow.connectors.rabbitmq import RabbitConnector
-        from penstock.amqp import main_queue
+        from penstock.adapters.amqp import main_queue
 
         return RabbitConnector(
             url=endpoints.require("rabbitmq"), queue=main_queue(spec.run), name=f"{spec.run}:dataflow"
@@ -75,8 +75,7 @@ def make_connector(kind: str, spec: RunSpec, endpoints: Endpoints, listen: str, 
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m functions.dataflow", description="The pipeline manager of a run.")
-    parser.add_argument("--run", type=Path, required=True, help="run directory with its run.json")
+    parser = process_parser("functions.dataflow", "The pipeline manager of a run.")
     parser.add_argument("--pipeline", type=Path, help="JSON file of the pipeline; default: the run's functions")
     parser.add_argument("--connector", choices=CONNECTORS, default="kafka", help="where requests come from")
     parser.add_argument("--listen", default="127.0.0.1:0", help="host:port of the connector http; port 0: any free one")
@@ -93,17 +92,12 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 async def _serve(directory: RunDirectory, spec: RunSpec, endpoints: Endpoints, options: argparse.Namespace) -> None:
-    connectors: list[Connector] = []
-
-    def connector(seen: Mapping[str, int]) -> Connector:
-        connectors.append(make_connector(options.connector, spec, endpoints, options.listen, seen))
-        return connectors[0]
-
     def ready() -> None:
-        said = {"ready": True, "pipeline": manager.pipeline.name, "url": getattr(connectors[0], "url", "")}
+        said = {"ready": True, "pipeline": manager.pipeline.name, "url": manager.connector.url}
         directory.write(directory.path / READY_FILE, said)
         log.info("ready: %s, requests from %s", ", ".join(manager.pipeline.names), options.connector)
 
+    connector = partial(make_connector, options.connector, spec, endpoints, options.listen)
     patience = Patience(attempts=options.attempts, timeout_s=options.timeout_s, rest_s=RETRY_S / spec.speed)
     manager = PipelineManager(spec, pipeline_of(spec, options.pipeline), endpoints, connector, patience)
     loop = asyncio.get_running_loop()
@@ -113,17 +107,16 @@ async def _serve(directory: RunDirectory, spec: RunSpec, endpoints: Endpoints, o
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 after SIGTERM, 2 with one line where the user can mend something."""
+    """Exit code 0 after SIGTERM, 2 with one line for an error that the user can correct."""
     take_precedence()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
+    configure_log()
+
+    def work() -> None:
         options = _arguments(arguments)
         directory = RunDirectory.open(options.run.absolute())
         asyncio.run(_serve(directory, directory.spec(), Endpoints(), options))
-    except PenstockError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    return 0
+
+    return run_main(work)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One call of a function through the gateway, and what its answer means for the request."""
+"""One call of a function through the gateway, and its verdict for the request."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,15 +10,15 @@ from penstock.functions import DEADLINE_HEADER, EVENT_HEADER, FINISHED_HEADER, R
 REFUSALS = frozenset((429, 503))
 """Nothing was executed: all replicas are busy, or there is none."""
 WHY_BYTES = 200
-"""Of an error's body: what is kept of it in the reason."""
+"""Longest part of an error's body in the reason."""
 
 Verdict = Literal["done", "refused", "failed", "impossible"]
-"""``failed``: to be tried again. ``impossible``: the function says that it never will take this request (4xx)."""
+"""``failed``: to be retried. ``impossible``: the function rejects this request for good (4xx)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a call. ``busy_ns``: processing time, None where the gateway does not tell."""
+    """Outcome of a call. ``busy_ns``: processing time, None if the gateway does not report it."""
 
     verdict: Verdict
     body: bytes = b""
@@ -28,7 +28,7 @@ class Answer:
 
 
 async def call(pool: HttpPool, function: str, body: bytes, *, event: int, deadline_ns: int, timeout_s: float) -> Answer:
-    """``POST /function/{function}``. Does not raise but for being cancelled."""
+    """``POST /function/{function}``. Raises only CancelledError."""
     headers = {
         "Content-Type": "application/json",
         EVENT_HEADER: str(event),
@@ -46,21 +46,18 @@ async def call(pool: HttpPool, function: str, body: bytes, *, event: int, deadli
 
 
 def judge(reply: Reply) -> Answer:
-    """What a reply means."""
+    """The verdict of a reply."""
     replica = reply.headers.get(REPLICA_HEADER.lower(), "")
     if reply.status == 200:
         return Answer("done", reply.body, replica=replica, busy_ns=_busy_ns(reply))
     said = reply.body[:WHY_BYTES].decode(errors="replace").strip()
     reason = f"status {reply.status}" + (f": {' '.join(said.split())}" if said else "")
-    if reply.status in REFUSALS:
-        return Answer("refused", reason=reason, replica=replica)
-    if 400 <= reply.status < 500:
-        return Answer("impossible", reason=reason, replica=replica)
-    return Answer("failed", reason=reason, replica=replica)
+    rejected: Verdict = "impossible" if 400 <= reply.status < 500 else "failed"
+    return Answer("refused" if reply.status in REFUSALS else rejected, reason=reason, replica=replica)
 
 
 def _busy_ns(reply: Reply) -> int | None:
-    """From the replica's own times, or from what OpenFaaS' watchdog says (X-Duration-Seconds)."""
+    """From the replica's own times, or from OpenFaaS' watchdog (X-Duration-Seconds)."""
     try:
         started, finished = reply.headers.get(STARTED_HEADER.lower()), reply.headers.get(FINISHED_HEADER.lower())
         if started is not None and finished is not None:

@@ -13,7 +13,8 @@ name and what came in under ``input``. An example::
 A function without ``arguments`` is given the results of those before it, in the order in which they are named.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,11 @@ class Pipeline:
         if not functions:
             raise PenstockError(f"pipeline {name!r} has no functions: name one at least")
         for function in functions:
-            _check_name(name, function.name)
+            if function.name == INPUT or not re.fullmatch(r"[A-Za-z0-9-]*[A-Za-z0-9][A-Za-z0-9-]*", function.name):
+                raise PenstockError(
+                    f"pipeline {name!r}: function {function.name!r} has to be letters, digits and dashes, and not "
+                    f"{INPUT!r}"
+                )
             if not function.service_time_s >= 0:
                 raise PenstockError(
                     f"function {function.name!r}: service_time_s {function.service_time_s:g} has to be at least 0"
@@ -70,9 +75,14 @@ class Pipeline:
         self.name, self.deadline_s = name, deadline_s
         self.graph = Graph(functions)
         self.names = tuple(function.name for function in self.graph.functions)
+        self._numbers = {INPUT: -1, **{each: i for i, each in enumerate(self.names)}}
         given = arguments or {}
+        upstream: list[set[int]] = []  # all functions on some way to each
+        for before in self.graph.before:
+            upstream.append(set(before).union(*(upstream[j] for j in before)))
         self.arguments = tuple(
-            self._arguments(i, given[name] if name in given else self._default(i)) for i, name in enumerate(self.names)
+            self._arguments(i, upstream[i], given.get(function.name, function.after or (INPUT,)))
+            for i, function in enumerate(self.graph.functions)
         )
 
     @classmethod
@@ -97,72 +107,60 @@ class Pipeline:
             written = msgspec.json.decode(text, type=PipelineFile)
         except msgspec.DecodeError as error:
             raise PenstockError(f"not a pipeline: {error}") from None
-        _check_edges(written)
+        there = ", ".join(written.functions)
         before: dict[str, list[str]] = {name: [] for name in written.functions}
         for name, node in written.functions.items():
             for successor in node.to:
+                if successor not in before:
+                    raise PenstockError(
+                        f"function {name!r} sends to {successor!r}, which is not there; there are {there}"
+                    )
+                if (times := node.to.count(successor)) > 1:
+                    raise PenstockError(f"function {name!r} sends to {successor!r} {times} times")
                 before[successor].append(name)
+        for name in written.entry:
+            if name not in before:
+                raise PenstockError(f"entry {name!r} is not there; there are {there}")
         specs = [
             FunctionSpec(name=name, service_time_s=node.service_time_s, after=tuple(before[name]))
             for name, node in written.functions.items()
         ]
         given = {name: node.arguments for name, node in written.functions.items() if node.arguments is not None}
         made = cls(written.pipeline, written.deadline_s, specs, given)
-        _check_entry(made, written)
+        for name in made.names:
+            if not before[name] and name not in written.entry:
+                raise PenstockError(
+                    f"function {name!r} is never reached: nothing sends to it; send to it, or add it to entry"
+                )
+            if before[name] and name in written.entry:
+                raise PenstockError(f"entry {name!r} waits for other functions; an entry can have none before it")
         return made
-
-    def check_deployed(self, deployed: Collection[str]) -> None:
-        """Raise PenstockError for a function that the gateway does not have."""
-        for name in self.names:
-            if name not in deployed:
-                there = ", ".join(sorted(deployed)) or "none"
-                raise PenstockError(f"pipeline {self.name!r}: function {name!r} is not deployed; there are {there}")
 
     def body(self, i: int, results: Mapping[int, bytes]) -> bytes:
         """What function ``i`` is given: the one argument as it is, or an object with each argument under its name."""
         wanted = self.arguments[i]
         if len(wanted) == 1:
             return results[wanted[0]]
-        return msgspec.json.encode({self._key(argument): as_json(results[argument]) for argument in wanted})
+        names = (INPUT if argument < 0 else self.names[argument] for argument in wanted)
+        return msgspec.json.encode({name: as_json(results[j]) for name, j in zip(names, wanted, strict=True)})
 
-    def _key(self, argument: int) -> str:
-        return INPUT if argument < 0 else self.names[argument]
-
-    def _default(self, i: int) -> Sequence[str]:
-        return self.graph.functions[i].after or (INPUT,)
-
-    def _arguments(self, i: int, wanted: Sequence[str]) -> tuple[int, ...]:
-        name, before = self.names[i], self._before(i)
+    def _arguments(self, i: int, upstream: set[int], wanted: Sequence[str]) -> tuple[int, ...]:
+        name = self.names[i]
         if not wanted or len(set(wanted)) < len(wanted):
             raise PenstockError(f"function {name!r}: arguments {list(wanted)} have to name one at least, each once")
         for argument in wanted:
-            if argument != INPUT and argument not in self.names:
+            wants = f"function {name!r} wants the result of {argument!r}"
+            if argument not in self._numbers:
+                raise PenstockError(f"{wants}; there are {', '.join(self._numbers)}")
+            if argument != INPUT and self._numbers[argument] not in upstream:
+                raise PenstockError(f"{wants}, which does not come before it")
+        for j in self.graph.before[i] if len(self.graph.before[i]) > 1 else ():
+            if self.names[j] not in wanted:
                 raise PenstockError(
-                    f"function {name!r} wants the result of {argument!r}; there are {', '.join((INPUT, *self.names))}"
+                    f"function {name!r} merges {self.names[j]!r} with others but does not take its result: "
+                    f"add it to the arguments {list(wanted)}"
                 )
-            if argument != INPUT and self.names.index(argument) not in before:
-                raise PenstockError(
-                    f"function {name!r} wants the result of {argument!r}, which does not come before it"
-                )
-        if len(self.graph.before[i]) > 1:
-            for j in self.graph.before[i]:
-                if self.names[j] not in wanted:
-                    raise PenstockError(
-                        f"function {name!r} merges {self.names[j]!r} with others but does not take its result: "
-                        f"add it to the arguments {list(wanted)}"
-                    )
-        return tuple(-1 if argument == INPUT else self.names.index(argument) for argument in wanted)
-
-    def _before(self, i: int) -> set[int]:
-        """All functions on some way to function ``i``."""
-        found: set[int] = set()
-        left = list(self.graph.before[i])
-        while left:
-            j = left.pop()
-            if j not in found:
-                found.add(j)
-                left.extend(self.graph.before[j])
-        return found
+        return tuple(self._numbers[argument] for argument in wanted)
 
 
 def as_json(result: bytes) -> Any:
@@ -175,35 +173,3 @@ def as_json(result: bytes) -> Any:
         except UnicodeDecodeError:
             return {"base64": result}
     return msgspec.Raw(result)
-
-
-def _check_name(pipeline: str, name: str) -> None:
-    if name == INPUT or not name or not name.replace("-", "").isalnum() or not name.isascii():
-        raise PenstockError(
-            f"pipeline {pipeline!r}: function {name!r} has to be letters, digits and dashes, and not {INPUT!r}"
-        )
-
-
-def _check_edges(written: PipelineFile) -> None:
-    for name, node in written.functions.items():
-        for successor in node.to:
-            if successor not in written.functions:
-                there = ", ".join(written.functions)
-                raise PenstockError(f"function {name!r} sends to {successor!r}, which is not there; there are {there}")
-            if node.to.count(successor) > 1:
-                raise PenstockError(f"function {name!r} sends to {successor!r} {node.to.count(successor)} times")
-    for name in written.entry:
-        if name not in written.functions:
-            raise PenstockError(f"entry {name!r} is not there; there are {', '.join(written.functions)}")
-
-
-def _check_entry(made: Pipeline, written: PipelineFile) -> None:
-    """Every function is reached by what comes in, and nothing that comes in waits for a function before it."""
-    sources = {made.names[i] for i in made.graph.sources}
-    for name in made.names:
-        if name in sources and name not in written.entry:
-            raise PenstockError(
-                f"function {name!r} is never reached: nothing sends to it; send to it, or add it to entry"
-            )
-        if name in written.entry and name not in sources:
-            raise PenstockError(f"entry {name!r} waits for other functions; an entry can have none before it")

@@ -1,4 +1,4 @@
-"""Writes the manager's snapshot to Redis, a moment before each instant at which the controller may look."""
+"""Writes the manager's snapshot to Redis, shortly before each possible tick of the controller."""
 
 import asyncio
 import logging
@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
-import redis.asyncio
 
-from functions.dataflow.settlement import UNAVAILABLE
+from penstock.adapters.redis import REDIS_AWAY, AsyncRedis
 from penstock.clock import NANOS_PER_SECOND
 from penstock.functions import PipelineSnapshot, snapshot_key
+from penstock.log_once import LogOnce
+from penstock.runspec import RunSpec
 
 log = logging.getLogger(__name__)
 
@@ -20,40 +21,28 @@ INTERVAL_S: Final = 0.1
 """At speed 1. Every scaler's period is a multiple of it."""
 SHORTEST_S: Final = 0.02
 LEAD_S: Final = 0.01
-"""How long before a tick its snapshot is taken: always the same, so that rates between two ticks are exact."""
-
-
-def interval_at(speed: float) -> float:
-    """Seconds between two snapshots of a run at that speed."""
-    return max(SHORTEST_S, INTERVAL_S / speed)
+"""Lead of a snapshot before its tick: constant, so that rates between two ticks are exact."""
 
 
 class SnapshotPublisher:
-    """``take(epoch, at_ns)`` makes a snapshot. Epochs count intervals since the epoch of the wall clock, so that they
-    grow also over a restart. ``phase_s``: of the controller's ticks.
+    """``take(epoch, at_ns)`` makes a snapshot of the run. Epochs count intervals since the epoch of the wall clock, so
+    that they grow also over a restart.
     """
 
-    def __init__(
-        self,
-        client: redis.asyncio.Redis,
-        run: str,
-        take: Callable[[int, int], PipelineSnapshot],
-        *,
-        interval_s: float,
-        phase_s: float,
-    ) -> None:
-        self._redis, self._key, self._take = client, snapshot_key(run), take
-        self._interval_s, self._phase_s = interval_s, phase_s - LEAD_S
+    def __init__(self, client: AsyncRedis, spec: RunSpec, take: Callable[[int, int], PipelineSnapshot]) -> None:
+        self._redis, self._key, self._take = client, snapshot_key(spec.run), take
+        self._interval_s = max(SHORTEST_S, INTERVAL_S / spec.speed)
+        self._phase_s = spec.tick_phase_s - LEAD_S
         self._last = 0
-        self._trouble = ""
+        self._trouble = LogOnce(log, "snapshot not written: %s")
 
     async def predecessor(self) -> PipelineSnapshot | None:
-        """What another manager of this run wrote last. Redis has to be there."""
+        """The last snapshot of an earlier manager of this run. Redis has to be up."""
         found = await self._redis.get(self._key)
         return msgspec.json.decode(found, type=PipelineSnapshot) if found else None
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Publish until cancelled."""
         while True:
             due_s = (self._epoch(time.time()) + 1) * self._interval_s + self._phase_s
             await asyncio.sleep(max(0.0, due_s - time.time()))
@@ -63,15 +52,13 @@ class SnapshotPublisher:
         return math.floor((time_s - self._phase_s) / self._interval_s)
 
     async def publish(self) -> None:
-        """Write one now."""
+        """Publish one now."""
         now_ns = time.time_ns()
         # A sleep that ended a moment early has still slept until its epoch.
         self._last = epoch = max(self._last + 1, self._epoch(now_ns / NANOS_PER_SECOND))
         try:
             await self._redis.set(self._key, msgspec.json.encode(self._take(epoch, now_ns)))
-        except UNAVAILABLE as error:
-            if not self._trouble:
-                log.warning("snapshot not written: %s", error)
-            self._trouble = str(error)
+        except (*REDIS_AWAY, OSError) as error:
+            self._trouble.note(error)
         else:
-            self._trouble = ""
+            self._trouble.clear()

@@ -1,4 +1,4 @@
-"""How many replicas of each function take requests, asked of the gateway again and again (AMESoS, section 4)."""
+"""Polls the gateway for the number of serving replicas of each function (AMESoS, section 4)."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ import msgspec
 
 from functions.dataflow.http import LOST, HttpPool, NotConnectedError
 from penstock.functions import FunctionReport
+from penstock.log_once import LogOnce
 from penstock.openfaas import DeployedFunction
 
 log = logging.getLogger(__name__)
@@ -21,12 +22,12 @@ _deployed = msgspec.json.Decoder(tuple[DeployedFunction, ...])
 
 
 class NoAnswerError(Exception):
-    """The gateway did not say; the text is why."""
+    """The gateway gave no answer; the text is the reason."""
 
 
 async def serving(pool: HttpPool, functions: Sequence[str]) -> dict[str, int]:
-    """Replicas that take requests, by function; those that are not deployed are missing. An OpenFaaS gateway that is
-    none of ours tells its available replicas. Raises NoAnswerError.
+    """Serving replicas by function; functions that are not deployed are missing. A gateway other than Penstock's gives
+    OpenFaaS' available replicas. Raises NoAnswerError.
     """
     found: dict[str, int] = {}
     try:
@@ -38,26 +39,24 @@ async def serving(pool: HttpPool, functions: Sequence[str]) -> dict[str, int]:
             if reply.status == 200:
                 found = {each.name: each.available_replicas for each in _deployed.decode(reply.body)}
         if reply.status != 200:
-            raise NoAnswerError(f"it answers {reply.status} when it is asked for its functions")
+            raise NoAnswerError(f"it answers {reply.status} to a request for its functions")
     except (NotConnectedError, TimeoutError, *LOST) as error:
         raise NoAnswerError(f"{type(error).__name__}: {error}") from None
     except msgspec.DecodeError as error:
-        raise NoAnswerError(f"not what a gateway says: {error}") from None
+        raise NoAnswerError(f"not an answer of a gateway: {error}") from None
     return {name: found[name] for name in functions if name in found}
 
 
 async def watch(
-    pool: HttpPool, functions: Sequence[str], tell: Callable[[dict[str, int]], None], interval_s: float
+    pool: HttpPool, functions: Sequence[str], report: Callable[[dict[str, int]], None], interval_s: float
 ) -> None:
-    """``tell`` what the gateway says, until cancelled; while it is silent, nothing."""
-    trouble = ""
+    """``report`` the serving replicas until cancelled; nothing while the gateway gives no answer."""
+    trouble = LogOnce(log, "gateway: %s")
     while True:
         try:
-            tell(await serving(pool, functions))
+            report(await serving(pool, functions))
         except NoAnswerError as error:
-            if str(error) != trouble:
-                log.warning("gateway: %s", error)
-            trouble = str(error)
+            trouble.note(error)
         else:
-            trouble = ""
+            trouble.clear()
         await asyncio.sleep(interval_s)

@@ -1,99 +1,72 @@
-"""A request on its way through the pipeline, and its visits to functions."""
+"""A request in the pipeline, and its visits to functions."""
 
-from collections.abc import Mapping
-from typing import Protocol
-
-import msgspec
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from penstock.clock import NANOS_PER_SECOND
-from penstock.records import Event, Outcome, Result
+from penstock.records import Event, Result
 
 
-class Delivery(Protocol):
-    """A record that a connector has brought. ``fresh``: a predecessor of this manager had not seen it."""
+@dataclass(slots=True)
+class Delivery:
+    """A record from a connector: JSON of an ``Event``, unless it is invalid. ``done`` acknowledges it: it has left with
+    this terminal Result, and all its Results are published. ``fresh``: no predecessor of this manager has received it,
+    so it counts as an arrival. ``broker_ns``: reception time at the broker, if the broker reports it.
+    """
 
-    @property
-    def value(self) -> bytes:
-        """The record: JSON of an ``Event``, if all is well."""
-        ...
-
-    @property
-    def broker_ns(self) -> int | None:
-        """When the broker got it, where the broker tells."""
-        ...
-
-    @property
-    def fresh(self) -> bool:
-        """Whether it counts as an arrival."""
-        ...
-
-    def done(self, result: Result) -> None:
-        """It has left the pipeline with this terminal Result, and all its Results are out: it may be acknowledged."""
-        ...
+    value: bytes
+    done: Callable[[Result], None]
+    fresh: bool = True
+    broker_ns: int | None = None
 
 
-class Failure(msgspec.Struct, frozen=True):
-    """Why a request will not be completed."""
-
-    outcome: Outcome
-    reason: str
-
-
+@dataclass(slots=True, eq=False)
 class Request:
-    """One event in the pipeline. ``results``: its DataFlow, by number of the function, -1 for what came in.
+    """One event in the pipeline. ``results``: its DataFlow, by number of the function, -1 for its payload.
 
-    ``missing``: how many results a merge still waits for. ``sinks``: how many have not delivered. ``visits``: those
-    that wait, are put aside, or are in a call. ``unpublished``: Results that are not out yet.
+    ``missing``: results that a merge still waits for. ``sinks``: sinks that have not delivered. ``visits``: those that
+    wait, are set aside, or are in a call. ``unpublished``: Results that are not published yet. ``failed``: it will not
+    be completed.
     """
 
-    __slots__ = (
-        "deadline_ns",
-        "deliveries",
-        "event",
-        "failure",
-        "final",
-        "missing",
-        "results",
-        "settled",
-        "sinks",
-        "unpublished",
-        "visits",
-    )
+    event: Event
+    deliveries: list[Delivery]
+    deadline_ns: int
+    results: dict[int, bytes]
+    missing: dict[int, int]
+    sinks: int
+    visits: int = 0
+    unpublished: int = 0
+    failed: bool = False
+    final: Result | None = None
+    settled: bool = False
 
-    def __init__(
-        self, event: Event, delivery: Delivery, deadline_s: float, missing: Mapping[int, int], sinks: int
-    ) -> None:
-        self.event = event
-        self.deliveries = [delivery]
-        own_ns = event.deadline_ns
-        self.deadline_ns = event.intended_ns + round(deadline_s * NANOS_PER_SECOND) if own_ns is None else own_ns
-        self.results: dict[int, bytes] = {-1: bytes(event.payload)}
-        self.missing = dict(missing)
-        self.sinks = sinks
-        self.visits = 0
-        self.unpublished = 0
-        self.failure: Failure | None = None
-        self.final: Result | None = None
-        self.settled = False
+    @property
+    def outcome(self) -> Result:
+        """Its final Result, once there is one."""
+        assert self.final is not None
+        return self.final
+
+    @property
+    def missed(self) -> bool:
+        """Whether it has missed its deadline; an abandoned request always has."""
+        return self.outcome.outcome == "dead-lettered" or self.outcome.finished_ns > self.deadline_ns
 
 
+@dataclass(slots=True, eq=False)
 class Visit:
-    """A request at a function. ``estimate_s``: what is left of the pipeline for it, this function included.
-
-    Times in ns since the epoch. ``attempt`` counts calls that came to nothing, and the one that goes on.
+    """A request at a function. ``estimate_s``: remaining time in the pipeline, this function included. ``attempt``
+    counts the calls, the present one included. Times in ns since the epoch.
     """
 
-    __slots__ = ("attempt", "estimate_s", "function", "received_ns", "request", "sample", "started_ns")
-
-    def __init__(self, request: Request, function: int, estimate_s: float, received_ns: int) -> None:
-        self.request = request
-        self.function = function
-        self.estimate_s = estimate_s
-        self.received_ns = received_ns
-        self.started_ns = received_ns
-        self.attempt = 1
-        self.sample: tuple[int, float] | None = None
+    request: Request
+    function: int
+    estimate_s: float
+    received_ns: int
+    started_ns: int = 0
+    attempt: int = 1
+    sample: tuple[int, float] | None = None
 
     def laxity_s(self, at_ns: int) -> float:
-        """Time to the deadline minus what is left (Equation 2, reading A4)."""
+        """Time to the deadline minus the estimate (Equation 2, reading A4)."""
         return (self.request.deadline_ns - at_ns) / NANOS_PER_SECOND - self.estimate_s

@@ -1,56 +1,50 @@
-"""What became of each request, written down exactly once by event id, however often it is delivered.
+"""Records the outcome of each request in Redis, exactly once by event id, however often it is delivered.
 
 One Lua script decides, so that no crash can come between the outcome, the ledger and the counts: the first outcome of
-an event stays. Completed requests are in the run's ledger; what was given up is in the dead letters, with its event.
+an event stays. Completed requests are in the run's ledger, the others in its dead letters, with their events.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
 
 import msgspec
-import redis.asyncio
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ReadOnlyError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from functions.dataflow.flow import is_missed
+from functions.dataflow.flow import Flow
 from functions.dataflow.request import Request
+from penstock.adapters.redis import REDIS_AWAY, async_redis_client
+from penstock.log_once import LogOnce
 from penstock.records import Event, Outcome
 
 log = logging.getLogger(__name__)
 
-UNAVAILABLE: Final = (RedisConnectionError, RedisTimeoutError, ReadOnlyError, OSError)
-"""What is raised while Redis is away or starting: try again later."""
-
 TIMEOUT_S: Final = 2.0
 BACKOFF_S: Final = (0.05, 0.5)
 AT_ONCE: Final = 100
-"""Requests written down in one round trip at most."""
+"""Requests recorded in one round trip at most."""
 LETTER_BYTES: Final = 65_536
 """A larger payload is left out of a dead letter."""
 
 _SETTLE = """
-local told = {}
+local outcomes = {}
 for i = 1, #ARGV, 4 do
   local id, outcome = ARGV[i], ARGV[i + 1]
   if redis.call('HSETNX', KEYS[1], id, outcome) == 1 then
     redis.call('HSET', outcome == 'completed' and KEYS[2] or KEYS[3], id, ARGV[i + 2])
     redis.call('HINCRBY', KEYS[4], 'finished', 1)
     redis.call('HINCRBY', KEYS[4], 'missed', tonumber(ARGV[i + 3]))
-    told[#told + 1] = {1, outcome}
+    outcomes[#outcomes + 1] = {1, outcome}
   else
-    told[#told + 1] = {1 + redis.call('HINCRBY', KEYS[5], id, 1), redis.call('HGET', KEYS[1], id)}
+    outcomes[#outcomes + 1] = {1 + redis.call('HINCRBY', KEYS[5], id, 1), redis.call('HGET', KEYS[1], id)}
   end
 end
-return told
+return outcomes
 """
 
 
-class Booking(msgspec.Struct, frozen=True):
+class SettlementOutcome(msgspec.Struct, frozen=True):
     """One line of the ledger. Times in ns since the epoch."""
 
     id: int
@@ -60,7 +54,7 @@ class Booking(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request that was given up. ``event`` lacks its payload where that is larger than 64 KiB."""
+    """A request that was abandoned. ``event`` lacks its payload where that is larger than 64 KiB."""
 
     id: int
     outcome: Outcome
@@ -71,120 +65,72 @@ class DeadLetter(msgspec.Struct, frozen=True, omit_defaults=True):
     event: Event | None = None
 
 
-class Counts(NamedTuple):
-    """Requests that have left the pipeline, and those of them that missed their deadline."""
-
-    finished: int
-    missed: int
-
-
 def letters_key(run: str) -> str:
     """Redis hash of a run's dead letters: event id → ``DeadLetter``, JSON."""
     return f"penstock:{run}:dead-letters"
 
 
 class Settlement:
-    """Writes down requests in the order in which they come, together where several wait. ``settled(request, attempt,
-    outcome)`` is called for each: attempt 1 if it was written down now, else 2 or more with its first outcome. After an
-    outage nobody knows whether what was tried before had been written: ``recount`` is told what the counts are.
-    """
+    """Records requests in order, several waiting ones together."""
 
-    def __init__(
-        self,
-        url: str,
-        run: str,
-        ledger_key: str,
-        settled: Callable[[Request, int, Outcome], None],
-        recount: Callable[[Counts], None],
-    ) -> None:
-        self._redis = redis.asyncio.Redis.from_url(
-            url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0)
-        )
-        self._script = self._redis.register_script(_SETTLE)
+    def __init__(self, url: str, run: str, ledger_key: str) -> None:
+        self.redis = async_redis_client(url, TIMEOUT_S)
+        """Also for other users in the same event loop."""
+        self._script = self.redis.register_script(_SETTLE)
         self._outcomes_key, self._counts_key = f"{ledger_key}:outcomes", f"{ledger_key}:counts"
         self._keys = (self._outcomes_key, ledger_key, letters_key(run), self._counts_key, f"{ledger_key}:again")
-        self._settled, self._recount = settled, recount
         self._waiting: asyncio.Queue[Request] = asyncio.Queue()
-        self._trouble = ""
+        self.put, self.join, self.close = self._waiting.put_nowait, self._waiting.join, self.redis.aclose
+        """Record a request, whose outcome is in ``request.final``; wait until all are recorded; close the client."""
+        self._trouble = LogOnce(log, "Redis is away, outcomes wait: %s", recovered="Redis is back")
 
-    @property
-    def redis(self) -> redis.asyncio.Redis:
-        """The connection, for others in the same event loop."""
-        return self._redis
+    async def counts(self) -> tuple[int, int]:
+        """Requests that have left the pipeline, and those of them that missed their deadline, as recorded so far; waits
+        while Redis is away.
+        """
+        found, _ = await self._retried(lambda: self.redis.hgetall(self._counts_key))
+        return int(found.get(b"finished", 0)), int(found.get(b"missed", 0))
 
-    def put(self, request: Request) -> None:
-        """``request.final`` says what became of it."""
-        self._waiting.put_nowait(request)
-
-    async def counts(self) -> Counts:
-        """As written down so far; waits while Redis is away."""
-        delay_s = BACKOFF_S[0]
-        while True:
-            try:
-                found = await self._redis.hgetall(self._counts_key)
-            except UNAVAILABLE as error:
-                self._note(f"{type(error).__name__}: {error}")
-                await asyncio.sleep(delay_s)
-                delay_s = min(2 * delay_s, BACKOFF_S[1])
-            else:
-                self._note("")
-                return Counts(int(found.get(b"finished", 0)), int(found.get(b"missed", 0)))
-
-    async def run(self) -> None:
-        """Work until cancelled."""
+    async def run(self, flow: Flow) -> None:
+        """Work until cancelled. ``flow.settled`` is called for each request: attempt 1 if it was recorded now, else 2
+        or more with its first outcome. A try whose answer was lost counts as an attempt: after an outage it is unknown
+        whether it had been recorded, and the flow's counts are read anew.
+        """
         while True:
             batch = [await self._waiting.get()]
             while len(batch) < AT_ONCE and not self._waiting.empty():
                 batch.append(self._waiting.get_nowait())
-            told, tries = await self._write(batch)
-            for request, (attempt, outcome) in zip(batch, told, strict=True):
-                self._settled(request, attempt, outcome)
+            arguments = [argument for request in batch for argument in _line(request)]
+            outcomes, tries = await self._retried(partial(self._script, keys=self._keys, args=arguments))
+            for request, (attempt, outcome) in zip(batch, outcomes, strict=True):
+                flow.settled(request, int(attempt), outcome.decode())
                 self._waiting.task_done()
             if tries > 1:
-                self._recount(await self.counts())
+                flow.finished, flow.missed = await self.counts()
 
-    async def join(self) -> None:
-        """Until all that was put is written down."""
-        await self._waiting.join()
-
-    async def _write(self, batch: list[Request]) -> tuple[list[tuple[int, Outcome]], int]:
-        """What was told, after how many tries: again and again while Redis is away. A try whose answer was lost counts
-        as one attempt.
-        """
-        arguments: list[str | int | bytes] = []
-        for request in batch:
-            arguments += _line(request)
+    async def _retried(self, ask: Callable[[], Awaitable[Any]]) -> tuple[Any, int]:
+        """The answer of Redis and the number of tries; retried while Redis is away."""
         delay_s, tries = BACKOFF_S[0], 0
         while True:
             tries += 1
             try:
-                told = await self._script(keys=self._keys, args=arguments)
-            except UNAVAILABLE as error:
-                self._note(f"{type(error).__name__}: {error}")
+                answer = await ask()
+            except (*REDIS_AWAY, OSError) as error:
+                self._trouble.note(f"{type(error).__name__}: {error}")
                 await asyncio.sleep(delay_s)
                 delay_s = min(2 * delay_s, BACKOFF_S[1])
             else:
-                self._note("")
-                return [(int(attempt), outcome.decode()) for attempt, outcome in told], tries
-
-    def _note(self, trouble: str) -> None:
-        if trouble != self._trouble:
-            log.warning("Redis is away, outcomes wait: %s", trouble) if trouble else log.info("Redis is back")
-        self._trouble = trouble
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._redis.aclose()
+                self._trouble.clear()
+                return answer, tries
 
 
 def _line(request: Request) -> tuple[int, str, bytes, int]:
-    final, event = request.final, request.event
-    assert final is not None
+    final, event = request.outcome, request.event
     record: msgspec.Struct
     if final.outcome == "completed":
-        record = Booking(event.id, final.worker, event.intended_ns, final.finished_ns)
+        record = SettlementOutcome(event.id, final.worker, event.intended_ns, final.finished_ns)
     else:
         whole = len(event.payload) <= LETTER_BYTES
         kept = event if whole else msgspec.structs.replace(event, payload=msgspec.Raw(b"null"))
         record = DeadLetter(event.id, final.outcome, final.stage, final.attempt, final.reason, final.finished_ns, kept)
-    return event.id, final.outcome, msgspec.json.encode(record), int(is_missed(final, request.deadline_ns))
+    return event.id, final.outcome, msgspec.json.encode(record), int(request.missed)

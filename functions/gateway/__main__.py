@@ -1,7 +1,7 @@
 """The gateway as a process: ``python -m functions.gateway --state FOLDER --port PORT``.
 
-SIGTERM ends all of it: requests in hand, replicas, HAProxy. SIGHUP ends the control plane alone, and so does whatever
-kills it: requests go on being served, and the next control plane in that folder goes on from there.
+SIGTERM ends the requests, the replicas and HAProxy. SIGHUP, like a kill, ends the control plane only: requests are
+still served, and the next control plane in that folder continues.
 """
 
 import argparse
@@ -15,17 +15,18 @@ from pathlib import Path
 
 import uvicorn
 
-from functions.gateway.control import ControlPlane
+from functions.gateway.control_plane import ControlPlane
 from functions.gateway.provider import Provider
 from functions.loading import HANDLERS
+from penstock.adapters.exposition import expose
 from penstock.errors import PenstockError
-from penstock.exposition import expose
+from penstock.process_main import configure_log, on_termination, run_main
 
 log = logging.getLogger("gateway")
 
 
-async def serve(control: ControlPlane, password: str, ending: Sequence[str]) -> None:
-    """Until a signal comes. ``ending`` holds the name of one that came already."""
+async def serve(control: ControlPlane, password: str, ending: list[str]) -> None:
+    """Serve until a signal. ``ending`` holds the name of a signal received before."""
     await control.start()
     socket_path = control.state / "control.sock"
     socket_path.unlink(missing_ok=True)
@@ -39,27 +40,23 @@ async def serve(control: ControlPlane, password: str, ending: Sequence[str]) -> 
             timeout_graceful_shutdown=2,
         )
     )
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, lambda: _leave(server, ending))
+
+    def leave() -> None:
+        ending.append("SIGHUP")
+        server.should_exit = True
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, leave)
     try:
         if not ending:
             log.info("answers on %s", control.url)
             await server.serve()
     finally:
-        if "SIGHUP" in ending:
-            await control.leave()
-        else:
-            await control.stop()
+        await (control.leave() if "SIGHUP" in ending else control.stop())
     log.info("has ended")
 
 
-def _leave(server: uvicorn.Server, ending: Sequence[str]) -> None:
-    assert isinstance(ending, list)
-    ending.append("SIGHUP")
-    server.should_exit = True
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process. Exit code 0 after a signal, 2 with one line for what the user can mend."""
+    """Exit code 0 after a signal, 2 with one line for an error that the user can correct."""
     parser = argparse.ArgumentParser(prog="python -m functions.gateway", description="Gateway of functions.")
     parser.add_argument("--state", type=Path, required=True, help="folder for sockets, configuration and logs")
     parser.add_argument("--port", type=int, required=True, help="on 127.0.0.1; on Kubernetes on all addresses")
@@ -73,13 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--scrape-targets", type=Path, help="folder in which Prometheus looks for what to scrape")
     given = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    configure_log({"httpx": logging.WARNING})
     ending: list[str] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        # uvicorn has handlers of its own while it serves, and raises what it caught once more when it has ended.
-        signal.signal(number, lambda *_: ending.append("SIGTERM"))
-    try:
+    # uvicorn has its own handlers while it serves, and raises the signal again when it has ended.
+    on_termination(lambda: ending.append("SIGTERM"))
+
+    def work() -> None:
         password = given.password_file.read_text().strip() if given.password_file is not None else ""
         control = ControlPlane(
             given.state,
@@ -91,13 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given.scrape_targets is not None:
             expose("gateway", given.scrape_targets, registry=control.registry)
         asyncio.run(serve(control, password, ending))
+
+    try:
+        return run_main(work)
     except OSError as error:
         sys.stderr.write(f"error: {error.filename}: {error.strerror}\n")
         return PenstockError.exit_code
-    except PenstockError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Asynchronous invocations: answered 202 at once, done in turn, told to whoever asked to be called back.
+"""Asynchronous invocations: answered 202 at once, executed in order, reported to the callback URL.
 
-They are kept in memory only: a control plane that is killed forgets them, as its log says.
+They are kept in memory only: a control plane that ends loses them and logs their number.
 """
 
 import asyncio
@@ -8,10 +8,9 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import httpx
-import msgspec
 
 log = logging.getLogger("asynchronous")
 
@@ -24,19 +23,17 @@ PASSED_ON: Final = ("content-type", "accept", "x-penstock-event", "x-penstock-de
 RETRIED: Final = (429, 502, 503)
 
 
-class Invocation(msgspec.Struct, frozen=True):
-    """One call to be made. ``path``: of the function and what follows it."""
+class Invocation(NamedTuple):
+    """One pending call."""
 
     call_id: str
     function: str
-    path: str
-    body: bytes
-    headers: Mapping[str, str]
+    request: httpx.Request
     callback_url: str
 
 
 class Invoker:
-    """Makes the calls through the gateway at ``url``, some side by side."""
+    """Makes the calls through the gateway at ``url``, several concurrently."""
 
     def __init__(self, url: str) -> None:
         self._client = httpx.AsyncClient(base_url=url, timeout=CALL_TIMEOUT_S, trust_env=False)
@@ -44,23 +41,21 @@ class Invoker:
         self._workers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin working."""
+        """Start the workers."""
         self._workers = [asyncio.create_task(self._work()) for _ in range(AT_ONCE)]
 
-    def submit(
-        self, function: str, path: str, body: bytes, headers: Mapping[str, str], callback_url: str
-    ) -> str | None:
-        """The call's id, or None if too many wait."""
-        call_id = headers.get("x-call-id") or str(uuid.uuid4())
-        kept = {name: headers[name] for name in PASSED_ON if name in headers}
-        try:
-            self._waiting.put_nowait(Invocation(call_id, function, path, body, kept, callback_url))
-        except asyncio.QueueFull:
+    def submit(self, function: str, path: str, body: bytes, headers: Mapping[str, str]) -> str | None:
+        """The call's id, or None if too many wait. ``path``: function name and the rest of the path."""
+        if self._waiting.full():
             return None
+        call_id = headers.get("x-call-id") or str(uuid.uuid4())
+        kept = {"X-Call-Id": call_id, **{name: headers[name] for name in PASSED_ON if name in headers}}
+        request = self._client.build_request("POST", f"/function/{path}", content=body, headers=kept)
+        self._waiting.put_nowait(Invocation(call_id, function, request, headers.get("x-callback-url", "")))
         return call_id
 
     async def stop(self) -> None:
-        """End, and tell what is lost."""
+        """Stop, and log the number of lost calls."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -77,14 +72,11 @@ class Invoker:
                 log.warning("call %s of %s: %s", invocation.call_id, invocation.function, error)
 
     async def _make(self, invocation: Invocation) -> None:
-        """Call; again while all replicas are busy; then call back."""
-        headers = {**invocation.headers, "X-Call-Id": invocation.call_id}
+        """Call, retried while all replicas are busy; then call back."""
         delay_s = RETRY_S[0]
         for attempt in range(1, ATTEMPTS + 1):
             with contextlib.suppress(httpx.TransportError):
-                answer = await self._client.post(
-                    f"/function/{invocation.path}", content=invocation.body, headers=headers
-                )
+                answer = await self._client.send(invocation.request)
                 if answer.status_code not in RETRIED or attempt == ATTEMPTS:
                     break
             await asyncio.sleep(delay_s)
@@ -93,11 +85,11 @@ class Invoker:
             log.warning("call %s of %s: the gateway did not answer", invocation.call_id, invocation.function)
             return
         if invocation.callback_url:
-            told = {
+            report = {
                 "X-Call-Id": invocation.call_id,
                 "X-Function-Name": invocation.function,
                 "X-Function-Status": str(answer.status_code),
             }
             if "content-type" in answer.headers:
-                told["Content-Type"] = answer.headers["content-type"]
-            await self._client.post(invocation.callback_url, content=answer.content, headers=told)
+                report["Content-Type"] = answer.headers["content-type"]
+            await self._client.post(invocation.callback_url, content=answer.content, headers=report)

@@ -1,14 +1,12 @@
 """HAProxy as the data plane: its configuration, its process, and its runtime API.
 
-Backends cannot be added to a running HAProxy 2.6, and a reload would forget which replicas are busy. So there is a
-fixed number of slots, each a backend; which function has which slot stands in a map that is changed at run time.
-One thread, so that a request is counted before the next one is looked at: with several, two could be let through to
-one free place.
+A running HAProxy 2.6 cannot add backends, and a reload would lose the busy replicas. So there is a fixed number of
+slots, each a backend, and a map from function to slot that changes at run time. HAProxy runs one thread: with several,
+two requests could be admitted to one free replica.
 """
 
 import asyncio
 import contextlib
-import csv
 import logging
 import os
 import shutil
@@ -20,22 +18,24 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import psutil
 
+from functions.pod import EVERYWHERE
 from penstock.errors import PenstockError
 
 log = logging.getLogger("haproxy")
 
 CONFIG: Final = "haproxy.cfg"
 CONFIGURED: Final = "configured"
-"""A file that is there once configuration and maps are."""
+"""File that exists once configuration and maps are written."""
 SLOTS: Final = 48
 SLOT_PREFIX: Final = "slot-"
 START_S: Final = 30.0
 ANSWER_S: Final = 5.0
 QUEUE_TIMEOUT_S: Final = 600
-"""How long a request may wait at the gateway at the most; callers have their own, shorter time."""
+"""Longest wait of a request at the gateway; callers have their own, shorter timeouts."""
 KEPT_CONNECTIONS: Final = "pool-max-conn 4 pool-purge-delay 10m"
-"""Of a server that is added at run time no connection is kept unless both are said (seen with 2.6.12)."""
+"""HAProxy 2.6.12 keeps connections to a server added at run time only with both options."""
 LONGEST_ANSWER_MS: Final = 3_600_000
 
 GLOBAL = """\
@@ -44,7 +44,7 @@ global
     nbthread 1
     maxconn 4000
     log ring@requests local0
-# Lines of requests that are over: kept while the control plane is away, read by it in bunches.
+# Lines of finished requests: kept while the control plane is away, read in bunches.
 ring requests
     format raw
     maxlen 1024
@@ -59,7 +59,7 @@ defaults
     timeout server 1h
     timeout queue {queue_s}s
     timeout http-keep-alive 10m
-    # A connection that is refused goes to another replica at once: the request has not been seen by anybody.
+    # A refused connection is tried at another replica at once: no replica has received the request.
     option redispatch 1
     retries 3
     http-reuse always
@@ -92,11 +92,16 @@ if {{ nbsrv gt 0 }} {{ be_conn_free le 0 }} {{ queue,sub(txn.limit) ge 0 }}
 """
 
 
-class Slot(msgspec.Struct, frozen=True):
-    """One slot now: requests that wait, and requests in each of its servers."""
+class Slot(msgspec.Struct):
+    """Present state of a slot: waiting requests, and requests in each of its servers."""
 
-    waiting: int
-    in_server: Mapping[str, int]
+    waiting: int = 0
+    in_server: dict[str, int] = {}
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in all servers."""
+        return sum(self.in_server.values())
 
 
 class DataPlaneAwayError(PenstockError):
@@ -104,14 +109,13 @@ class DataPlaneAwayError(PenstockError):
 
 
 class HAProxy:
-    """HAProxy of the gateway in ``folder``, listening on ``address``:``port``. It outlives whoever started it.
-    ``beside``: somebody else starts it, and again when it has ended, as soon as its configuration is in the folder.
+    """HAProxy of the gateway in ``folder``, on ``port``. It outlives the control plane. ``beside``: another container
+    starts and restarts it once its configuration is in the folder, and it listens on all addresses.
     """
 
-    def __init__(self, folder: Path, port: int, *, address: str = "127.0.0.1", beside: bool = False) -> None:
+    def __init__(self, folder: Path, port: int, *, beside: bool = False) -> None:
         self.folder = folder
         self.port = port
-        self._address = address
         self._beside = beside
         self.pid = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -119,60 +123,50 @@ class HAProxy:
     # --- the process -------------------------------------------------------------------------------------------------
 
     async def adopt(self) -> bool:
-        """Whether one runs here already, of an earlier control plane."""
+        """Connect to the HAProxy of an earlier control plane; return whether there is one."""
         try:
             info = await self.ask("show info")
         except DataPlaneAwayError:
             return False
-        pids = [line.split()[1] for line in info.splitlines() if line.startswith("Pid:")]
-        self.pid = int(pids[0])
+        self.pid = next(int(line.split()[1]) for line in info.splitlines() if line.startswith("Pid:"))
         return True
 
     async def start(self) -> None:
-        """Write the configuration and start it; returns when it answers. Raises PenstockError if it does not."""
+        """Write the configuration, start it and wait for an answer. PenstockError if there is none."""
         slots = "".join(SLOT.format(slot=slot, longest_ms=LONGEST_ANSWER_MS) for slot in slot_names())
-        (self.folder / CONFIG).write_text(
-            GLOBAL.format(address=self._address, port=self.port, queue_s=QUEUE_TIMEOUT_S) + slots
-        )
+        address = EVERYWHERE if self._beside else "127.0.0.1"
+        configuration = GLOBAL.format(address=address, port=self.port, queue_s=QUEUE_TIMEOUT_S) + slots
+        (self.folder / CONFIG).write_text(configuration)
         for name in ("slots.map", "limits.map", "timeouts.map"):
             (self.folder / name).touch()
         (self.folder / CONFIGURED).touch()
         output = self.folder / "haproxy.log"
         if not self._beside:
-            self._spawn(output)
+            with output.open("ab") as out:
+                self._process = subprocess.Popen(
+                    (find_haproxy(), "-db", "-C", str(self.folder), "-f", CONFIG),
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
         until = time.monotonic() + START_S
         while not await self.adopt():
             ended = self._process is not None and self._process.poll() is not None
             if ended or time.monotonic() > until:
-                words = output.read_text(errors="replace").splitlines()[-3:] if output.exists() else []
+                last = output.read_text(errors="replace").splitlines()[-3:] if output.exists() else []
                 raise PenstockError(
-                    f"haproxy does not start on port {self.port}; the end of {output}: {' | '.join(words)}"
+                    f"haproxy does not start on port {self.port}; the end of {output}: {' | '.join(last)}"
                 )
             await asyncio.sleep(0.02)
 
-    def _spawn(self, output: Path) -> None:
-        with output.open("ab") as out:
-            self._process = subprocess.Popen(
-                (find_haproxy(), "-db", "-C", str(self.folder), "-f", CONFIG),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-
     def runs(self) -> bool:
-        """Whether its process is there."""
-        if self._process is not None:
-            return self._process.poll() is None
-        try:
-            os.kill(self.pid, 0)
-        except OSError:
-            return False
-        return True
+        """Whether its process exists."""
+        return psutil.pid_exists(self.pid) if self._process is None else self._process.poll() is None
 
     async def stop(self) -> None:
-        """End it, with what it still has in hand."""
+        """End it, and the requests in it."""
         (self.folder / CONFIGURED).unlink(missing_ok=True)
         if self.runs():
             with contextlib.suppress(ProcessLookupError):
@@ -201,7 +195,7 @@ class HAProxy:
         await self.ask(f"{'enable' if accepting else 'disable'} frontend gateway")
 
     async def route(self, routes: Mapping[str, tuple[str, int, int]]) -> None:
-        """Function → (slot, queue limit, milliseconds for an answer), all of them; written down for a restart too."""
+        """Set all routes: function → (slot, queue limit, answer timeout in ms), also in the files of a restart."""
         for name, column in (("limits.map", 1), ("timeouts.map", 2), ("slots.map", 0)):
             wanted = {function: str(route[column]) for function, route in routes.items()}
             (self.folder / name).write_text("".join(f"{function} {value}\n" for function, value in wanted.items()))
@@ -215,50 +209,47 @@ class HAProxy:
                     await self.ask(f"set map {name} {function} {value}")
 
     async def add(self, slot: str, server: str, address: str, port: int) -> None:
-        """A server that takes requests from now on. Raises PenstockError if HAProxy refuses."""
+        """Add a server and open it. PenstockError if HAProxy refuses."""
         answer = await self.ask(f"add server {slot}/{server} {address}:{port} maxconn 1 weight 0 {KEPT_CONNECTIONS}")
         if "registered" not in answer and "already exists" not in answer.lower():
             raise PenstockError(f"haproxy does not take {server}: {answer}")
         await self.open(slot, server)
 
     async def open(self, slot: str, server: str) -> None:
-        """Requests for this server from now on.
+        """Send requests to this server.
 
-        A server that comes up takes a request from the queue, but HAProxy 2.6 counts it a moment later only and may
-        choose the same server for one that just came in. With weight 0 it is not chosen meanwhile.
+        An enabled server takes a request from the queue, which HAProxy 2.6 counts a moment later: it may choose the
+        server for a new request as well. Weight 0 prevents that.
         """
         await self.ask(f"enable server {slot}/{server}")
         await self.ask(f"set server {slot}/{server} weight 1")
 
     async def close(self, slot: str, server: str) -> None:
-        """No more requests for this server; the one in it goes on."""
+        """Send no more requests to this server; its present request continues."""
         await self.ask(f"set server {slot}/{server} state maint")
 
     async def remove(self, slot: str, server: str) -> bool:
-        """Forget a closed server; False while it still has a request."""
+        """Remove a closed server; False while it still has a request."""
         answer = await self.ask(f"del server {slot}/{server}")
         return "deleted" in answer or "no such server" in answer.lower()
 
     async def slots(self, wanted: Sequence[str]) -> dict[str, Slot]:
-        """What happens in slots now."""
+        """Present state of slots."""
         if not wanted:
             return {}
         answer = await self.ask(";".join(f"show stat {slot} 6 -1" for slot in wanted))
-        waiting = dict.fromkeys(wanted, 0)
-        servers: dict[str, dict[str, int]] = {slot: {} for slot in wanted}
-        for row in csv.reader(line for line in answer.splitlines() if line and not line.startswith("#")):
-            slot, server, queued, current = row[0], row[1], row[2], row[4]
-            if slot not in servers:
-                continue
-            if server == "BACKEND":
-                waiting[slot] = int(queued or 0)
-            else:
-                servers[slot][server] = int(current or 0)
-        return {slot: Slot(waiting[slot], servers[slot]) for slot in wanted}
+        found = {slot: Slot() for slot in wanted}
+        for line in filter(None, answer.splitlines()):
+            name, server, queued, _, current = line.split(",")[:5]
+            if name in found and server == "BACKEND":
+                found[name].waiting = int(queued or 0)
+            elif name in found:
+                found[name].in_server[server] = int(current or 0)
+        return found
 
 
 def find_haproxy() -> str:
-    """Its full path; Debian keeps it where an ordinary user's PATH does not lead. PenstockError if it is not there."""
+    """Its full path, also outside a user's PATH (Debian). PenstockError if it is not installed."""
     executable = shutil.which("haproxy", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin")
     if executable is None:
         raise PenstockError("there is no haproxy on PATH: `make setup` installs it, or `apt-get install haproxy`")

@@ -1,13 +1,13 @@
-"""The gateway's metrics, under OpenFaaS' names, from what HAProxy says of each request when it is over.
+"""The gateway's metrics, under OpenFaaS' names, from HAProxy's request log.
 
-HAProxy keeps a line a request until it is read, the last few ten thousand at least; counters begin at 0 with every
-control plane (the replicas' own counts, which ``/penstock/functions`` gives, do not).
+HAProxy buffers at least the last ten thousand lines. Counters start at 0 with every control plane, unlike the counters
+of the replicas at ``/penstock/functions``.
 """
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -22,9 +22,7 @@ BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 
 
 class Meters(Collector):
-    """Metrics of all functions. ``now`` gives per function the replicas that take requests and the requests in
-    progress.
-    """
+    """Metrics of all functions. ``now`` returns (serving replicas, requests in progress) by function."""
 
     def __init__(self, registry: CollectorRegistry, now: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
         self._now = now
@@ -49,7 +47,7 @@ class Meters(Collector):
         registry.register(self)
 
     def take(self, line: str) -> None:
-        """One line of HAProxy: function, status, ms in the queue, ms until the answer began, ms in all, server."""
+        """Count one line of HAProxy: function, status, ms in the queue, ms to the answer, ms in all, server."""
         function, status, queued_ms, _, total_ms, _ = line.split()
         self._finished[function] = self._finished.get(function, 0) + 1
         self._invocations.labels(function, status).inc()
@@ -58,7 +56,7 @@ class Meters(Collector):
             self._queued.labels(function).observe(int(queued_ms) / 1000)
 
     def collect(self) -> Iterator[Metric]:
-        """What is true at this moment."""
+        """Gauges at this moment."""
         replicas = GaugeMetricFamily("gateway_service_count", "Replicas", labels=("function_name",))
         started = GaugeMetricFamily(
             "gateway_function_invocation_started", "Invocations, those in progress included", labels=("function_name",)
@@ -70,40 +68,23 @@ class Meters(Collector):
         yield started
 
 
-class RequestLog:
-    """The socket that HAProxy sends its lines to. It is read a few times a second: a wake-up for each request would
-    cost the machine more than the request's way through HAProxy.
+async def read_request_log(path: Path, take: Callable[[str], None], functions: Container[str]) -> asyncio.Server:
+    """Pass HAProxy's lines about ``functions`` from a socket to ``take``. It reads in bunches: a wake-up per request
+    would cost more than HAProxy needs for the request.
     """
 
-    def __init__(self, take: Callable[[str], None], known: Callable[[str], bool]) -> None:
-        self._take = take
-        self._known = known
-
-    @classmethod
-    async def listen(cls, path: Path, take: Callable[[str], None], known: Callable[[str], bool]) -> asyncio.Server:
-        """Listen at ``path``; functions that are not ``known`` are not counted."""
-        path.unlink(missing_ok=True)
-        return await asyncio.start_unix_server(cls(take, known)._read, str(path))
-
-    async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def read(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         rest = b""
-        with contextlib.closing(writer):
-            while received := await _read_some(reader):
+        with contextlib.closing(writer), contextlib.suppress(OSError):
+            while received := await reader.read(CHUNK):
                 *lines, rest = (rest + received).split(b"\n")
-                for line in lines:
-                    self._hear(line.decode(errors="replace").strip())
+                for line in (each.decode(errors="replace").strip() for each in lines):
+                    if line.partition(" ")[0] in functions:
+                        try:
+                            take(line)
+                        except ValueError:
+                            log.warning("not a line of a request: %s", line)
                 await asyncio.sleep(READ_S)
 
-    def _hear(self, line: str) -> None:
-        if self._known(line.partition(" ")[0]):
-            try:
-                self._take(line)
-            except ValueError:
-                log.warning("not a line of a request: %s", line)
-
-
-async def _read_some(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await reader.read(CHUNK)
-    except OSError:
-        return b""
+    path.unlink(missing_ok=True)
+    return await asyncio.start_unix_server(read, str(path))

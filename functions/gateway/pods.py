@@ -1,11 +1,10 @@
 """A function's replicas as pods of a Deployment, for a gateway on Kubernetes.
 
-Each function has a Deployment (``function-<name>``, of the manifests) whose size and pods this looks after by
-``penstock.kubernetes.named_pods``. A pod comes up without knowing which replica it is and asks
-(``PodParents.introduce``); what it has done it tells on its own port (``functions.pod``), which is asked again and
-again while it starts, and whenever somebody wants to know. A pod whose container has ended makes way for a new one,
-though the kubelet would start that container again: what it had in hand is lost, and whoever follows is another
-replica.
+Each function has a Deployment (``function-<name>`` in the manifests) whose size and pods are controlled by
+``penstock.adapters.kubernetes.replica_pods``. A pod asks the gateway which replica it is (``PodBackends.introduce``)
+and serves its counters on its own port (``functions.pod``), which are polled while it starts and on demand. A pod whose
+container has ended is replaced, though the kubelet would restart the container: its request is lost, and the new
+process is another replica.
 """
 
 import asyncio
@@ -14,221 +13,208 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import httpx
 import msgspec
 
-from functions.brood import Brood, Departure, Hatchling
-from functions.gateway.parents import ParentAwayError
-from functions.gateway.roster import FunctionRecord
-from functions.pod import PORT, TALLY_PATH, Introduction, Tally
-from penstock.kubernetes.deployment import Deployment
-from penstock.kubernetes.named_pods import NamedPods, how_it_ended
-from penstock.kubernetes.pods import Pod
-from penstock.kubernetes.watched import KubernetesError
+from functions.fork_protocol import BackendReplica, BackendState, Departure
+from functions.gateway.backends import BackendAwayError
+from functions.gateway.replica_set import FunctionRecord
+from functions.pod import COUNTERS_PATH, PORT, FunctionIdentity
+from functions.shared_counters import Counters, add, totals
+from penstock.adapters.kubernetes.deployment import Deployment
+from penstock.adapters.kubernetes.informer import KubernetesError
+from penstock.adapters.kubernetes.pods import Pod
+from penstock.adapters.kubernetes.replica_pods import ReplicaPods, how_it_ended
+from penstock.log_once import LogOnce
 
 log = logging.getLogger("pods")
 
 PREFIX: Final = "function-"
-"""Of the Deployments' names."""
+"""Prefix of the Deployments' names."""
 STARTING_S: Final = 0.05
-"""How often a pod that starts is asked whether it serves."""
+"""Polling interval of a pod that starts."""
 LOOK_S: Final = 0.5
 REMEMBERED: Final = 1000
-"""Departures."""
-TALLY_TIMEOUT_S: Final = 1.0
+"""Replicas that are gone, at most."""
+COUNTERS_TIMEOUT_S: Final = 1.0
 
 
-class Ward:
-    """A replica as it is kept here. ``asked``: it was told to end. ``lost``: its pod ends, which nobody here wanted.
-    ``created_ns`` and ``scheduled_ns``: when its pod was seen first, and first with a node.
+@dataclass(slots=True, eq=False)
+class PodReplica:
+    """A replica and its pod. ``asked``: the gateway asked it to end. ``lost``: its pod ends without that.
+    ``created_ns`` and ``scheduled_ns``: when its pod was first observed, and first observed on a node.
     """
 
-    def __init__(self, parent: "PodParent", requested_ns: int) -> None:
-        self.parent = parent
-        self.requested_ns = requested_ns
-        self.pod: Pod | None = None
-        self.created_ns = self.scheduled_ns = 0
-        self.life: int | None = None
-        self.state: Hatchling | None = None
-        self.tally = Tally()
-        self.asked = False
-        self.lost = False
+    backend: "PodBackend"
+    requested_ns: int
+    pod: Pod | None = None
+    created_ns: int = 0
+    scheduled_ns: int = 0
+    life: int | None = None
+    state: BackendReplica | None = None
+    counters: Counters = field(default_factory=Counters)
+    asked: bool = False
+    lost: bool = False
 
 
 class FunctionPods:
-    """The pods of one function, of all its generations. One ``turn`` at a time."""
+    """The pods of all generations of one function. One ``turn`` at a time."""
 
     def __init__(self, deployment: Deployment, http: httpx.AsyncClient) -> None:
         self.deployment = deployment
-        self.wards: dict[str, Ward] = {}
-        self._watched_by: set[PodParent] = set()
-        self._asked_all_s = 0.0
-        self._named = NamedPods(deployment)
+        self.replicas: dict[str, PodReplica] = {}
+        self._observers: set[PodBackend] = set()
+        self._polled_all_s = 0.0
+        self._replica_pods = ReplicaPods(deployment)
         self._http = http
-        self._turning = asyncio.Lock()
+        self._turn_lock = asyncio.Lock()
         self._wake = asyncio.Event()
+        self.wake = self._wake.set
+        """Start a turn now."""
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self._trouble = ""
+        self._trouble = LogOnce(log, f"{deployment.name}: pods are left as they are: %s")
 
-    async def watch(self, parent: "PodParent") -> None:
-        """Begin, if nobody has. Raises KubernetesError: no cluster, no such Deployment, no rights."""
-        async with self._turning:
-            if not self._watched_by:
+    async def watch(self, backend: "PodBackend") -> None:
+        """Start the informer with the first backend. Raises KubernetesError: no cluster, no Deployment, no rights."""
+        async with self._turn_lock:
+            if not self._observers:
                 await asyncio.to_thread(self.deployment.start, self._note_change)
                 self._task = asyncio.create_task(self._work(), name=self.deployment.name)
-            self._watched_by.add(parent)
+            self._observers.add(backend)
 
-    async def release(self, parent: "PodParent", timeout_s: float) -> None:
-        """This generation needs it no more; with the last of them no pod stays and the watching ends."""
-        self._watched_by.discard(parent)
-        if self._watched_by or self._task is None:
+    async def release(self, backend: "PodBackend", timeout_s: float) -> None:
+        """Release one generation's backend; with the last one all pods are deleted and the informer stops."""
+        self._observers.discard(backend)
+        if self._observers or self._task is None:
             return
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         self._task = None
-        async with self._turning:
+        async with self._turn_lock:
             try:
-                await asyncio.to_thread(self._named.empty, timeout_s)
+                await asyncio.to_thread(self._replica_pods.empty, timeout_s)
             except KubernetesError as error:
                 log.warning("%s", error)
             await asyncio.to_thread(self.deployment.stop)
 
-    def wake(self) -> None:
-        """Something is to be done."""
-        self._wake.set()
-
     def _note_change(self) -> None:
-        """From a watch's thread, which may outlive the loop."""
+        """Called from an informer's thread, which may outlive the loop."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.wake)
 
-    def name_of(self, pod: str) -> str:
-        """The replica that a pod is, empty for none yet."""
-        for name, ward in self.wards.items():
-            if ward.pod is not None and ward.pod.name == pod:
-                return name
-        return ""
-
     async def turn(self, *, everyone: bool = True) -> None:
-        """Look at the pods, ask them (``everyone``, or those that start), and do what is to be done about them. While
-        the API server is away only what it takes no part in is done.
+        """Observe the pods, poll their counters (``everyone``, or those that start), name and resize them. Naming and
+        resizing are skipped while the API server is away.
         """
-        async with self._turning:
-            changed = self._take_lives(self.deployment.pods())
-            changed |= await self._ask_pods(everyone)
+        async with self._turn_lock:
+            changed = self._take_phases()
+            changed |= await self._poll_pods(everyone)
             try:
                 changed |= await self._settle()
             except KubernetesError as error:
-                if str(error) != self._trouble:
-                    log.warning("%s: pods are left as they are: %s", self.deployment.name, error)
-                self._trouble = str(error)
+                self._trouble.note(error)
             else:
-                self._trouble = ""
+                self._trouble.clear()
         if changed:
-            for parent in {ward.parent for ward in self.wards.values()}:
-                parent.changed()
+            for backend in {replica.backend for replica in self.replicas.values()}:
+                backend.changed()
 
     # --- one turn ----------------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         while True:
             try:
-                await self.turn(everyone=time.monotonic() - self._asked_all_s >= LOOK_S)
+                await self.turn(everyone=time.monotonic() - self._polled_all_s >= LOOK_S)
             except Exception:
-                log.exception("%s: looked at again", self.deployment.name)
-            starting = any(ward.state is None or ward.state.phase == "cold" for ward in self.wards.values())
+                log.exception("%s: retried", self.deployment.name)
+            starting = any(replica.state is None or replica.state.phase == "cold" for replica in self.replicas.values())
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), STARTING_S if starting else LOOK_S)
             self._wake.clear()
 
-    def _take_lives(self, pods: list[Pod]) -> bool:
-        """Note whose container runs, and whose has ended."""
-        there = {pod.name: pod for pod in pods}
+    def _take_phases(self) -> bool:
+        """Take note of containers that started or ended."""
+        there = {pod.name: pod for pod in self.deployment.pods()}
         changed = False
-        for name, ward in list(self.wards.items()):
-            if ward.pod is None:
+        for name, replica in list(self.replicas.items()):
+            if replica.pod is None:
                 continue
-            now = there.get(ward.pod.name)
-            if ward.state is None:
+            now = there.get(replica.pod.name)
+            if replica.state is None:
                 if now is None or not now.alive:
-                    ward.pod = None  # it never ran; another one will
+                    replica.pod = None  # it never ran; another pod will
                     continue
-                if now.spec.node_name and ward.created_ns and not ward.scheduled_ns:
-                    ward.scheduled_ns = time.time_ns()
+                if now.spec.node_name and replica.created_ns and not replica.scheduled_ns:
+                    replica.scheduled_ns = time.time_ns()
                 if now.life is not None and now.status.pod_ip:
                     changed = True
-                    ward.pod, ward.life = now, now.life
-                    ward.state = _hatched(ward, now.life, now.status.pod_ip)
-                continue
-            if now is not None and now.life == ward.life and not now.over:
-                ward.pod = now
-                if now.ending and not ward.asked and not ward.lost:
-                    ward.lost, ward.state.phase = True, "ending"  # it still answers what it has in hand
+                    replica.pod, replica.life = now, now.life
+                    replica.state = BackendReplica(
+                        pid=now.life,
+                        address=now.status.pod_ip,
+                        port=PORT,
+                        phase="cold",
+                        created_ns=replica.created_ns,
+                        scheduled_ns=replica.scheduled_ns,
+                        started_ns=time.time_ns(),
+                    )
+            elif now is not None and now.life == replica.life and not now.over:
+                replica.pod = now
+                if now.ending and not replica.asked and not replica.lost:
+                    replica.lost, replica.state.phase = True, "ending"  # it still answers its request
                     changed = True
-                continue
-            reason = how_it_ended(ward.pod, now) if ward.lost or not ward.asked else ""
-            ward.parent.take_leave(name, ward, reason)
-            del self.wards[name]
-            changed = True
-            ward.parent.changed()
+            else:
+                reason = how_it_ended(replica.pod, now) if replica.lost or not replica.asked else ""
+                replica.backend.remember_gone(name, replica, reason)
+                del self.replicas[name]
+                changed = True
+                replica.backend.changed()
         return changed
 
-    async def _ask_pods(self, everyone: bool) -> bool:
-        """The containers that run, for what they have done so far."""
+    async def _poll_pods(self, everyone: bool) -> bool:
+        """Poll the counters of running containers."""
         if everyone:
-            self._asked_all_s = time.monotonic()
-        running = [(ward, ward.state) for ward in self.wards.values() if ward.state is not None]
-        asked = [(ward, state) for ward, state in running if everyone or state.phase == "cold"]
-        return any(await asyncio.gather(*(self._ask(ward, state) for ward, state in asked)))
+            self._polled_all_s = time.monotonic()
+        running = [(replica, replica.state) for replica in self.replicas.values() if replica.state is not None]
+        asked = [(replica, state) for replica, state in running if everyone or state.phase == "cold"]
+        return any(await asyncio.gather(*(self._ask(replica, state) for replica, state in asked)))
 
-    async def _ask(self, ward: Ward, state: Hatchling) -> bool:
+    async def _ask(self, replica: PodReplica, state: BackendReplica) -> bool:
         try:
-            answer = await self._http.get(f"http://{state.address}:{state.port}{TALLY_PATH}")
-            ward.tally = tally = msgspec.json.decode(answer.content, type=Tally)
+            answer = await self._http.get(f"http://{state.address}:{state.port}{COUNTERS_PATH}")
+            replica.counters = counters = msgspec.json.decode(answer.content, type=Counters)
         except (httpx.HTTPError, msgspec.DecodeError):
-            return False  # not yet, or no more: whichever it is, its pod will tell
+            return False  # not yet, or no longer: its pod's status tells
         before = state.phase, state.first_ns
-        state.busy, state.first_ns = tally.busy, tally.first_ns
+        state.busy, state.first_ns = counters.busy, counters.first_ns
         if state.phase == "cold":
-            state.phase, state.ready_ns = "ready", time.time_ns()
-        if tally.broken and state.phase == "ready":
+            state.phase = "ready"
+        if counters.broken and state.phase == "ready":
             state.phase = "broken"
         return before != (state.phase, state.first_ns)
 
     async def _settle(self) -> bool:
-        """Names for pods that have come, and the right number of them."""
-        seen, pods = self._named.look()
-        wanted = [name for name, ward in self.wards.items() if not ward.asked]
-        named = await asyncio.to_thread(self._named.name, pods, wanted)
+        """Name new pods, and set the number of pods."""
+        seen, pods = self._replica_pods.look()
+        wanted = [name for name, replica in self.replicas.items() if not replica.asked]
+        named = await asyncio.to_thread(self._replica_pods.name, pods, wanted)
         changed = False
         for pod in pods:
-            ward = self.wards.get(named.get(pod.name, ""))
-            if ward is not None and ward.pod is None and pod.alive:
-                ward.pod, ward.created_ns, ward.scheduled_ns = pod, time.time_ns(), 0
+            replica = self.replicas.get(named.get(pod.name, ""))
+            if replica is not None and replica.pod is None and pod.alive:
+                replica.pod, replica.created_ns, replica.scheduled_ns = pod, time.time_ns(), 0
                 changed = True
-        await asyncio.to_thread(self._named.resize, seen, pods, wanted)
+        await asyncio.to_thread(self._replica_pods.resize, seen, pods, wanted)
         return changed
 
 
-def _hatched(ward: Ward, life: int, address: str) -> Hatchling:
-    """Its container runs."""
-    return Hatchling(
-        pid=life,
-        address=address,
-        port=PORT,
-        phase="cold",
-        created_ns=ward.created_ns,
-        scheduled_ns=ward.scheduled_ns,
-        started_ns=time.time_ns(),
-    )
-
-
-class PodParents:
-    """Pods of Deployments, in place of warm parents. ``deployment_of``: a Deployment by its name."""
+class PodBackends:
+    """Pods of Deployments, in place of fork servers. ``deployment_of``: a Deployment by its name."""
 
     def __init__(
         self,
@@ -238,33 +224,28 @@ class PodParents:
     ) -> None:
         self._deployment_of = deployment_of
         self._environment_of = environment_of
-        self._http = httpx.AsyncClient(timeout=TALLY_TIMEOUT_S, trust_env=False, transport=transport)
+        self._http = httpx.AsyncClient(timeout=COUNTERS_TIMEOUT_S, trust_env=False, transport=transport)
         self._functions: dict[str, FunctionPods] = {}
 
-    def of(self, record: FunctionRecord, generation: int, changed: Callable[[], None]) -> "PodParent":
-        """See ``Parents``."""
-        pods = self._functions.get(record.name)
-        if pods is None:
-            pods = FunctionPods(self._deployment_of(PREFIX + record.name), self._http)
-            self._functions[record.name] = pods
-        return PodParent(pods, record, generation, changed)
+    def of(self, record: FunctionRecord, generation: int, changed: Callable[[], None]) -> "PodBackend":
+        """The backend of one generation of a function. ``changed`` is called when its state changes."""
+        if record.name not in self._functions:
+            self._functions[record.name] = FunctionPods(self._deployment_of(PREFIX + record.name), self._http)
+        return PodBackend(self._functions[record.name], record, generation, changed)
 
-    def introduce(self, pod: str) -> Introduction | None:
-        """Which replica a pod is and what it should know; None while it is nobody yet."""
-        for pods in self._functions.values():
-            if name := pods.name_of(pod):
-                ward = pods.wards[name]
-                return Introduction(
-                    replica=name,
-                    image=ward.parent.record.deployment.image,
-                    environment=dict(self._environment_of(ward.parent.record)),
-                    requested_ns=ward.requested_ns,
-                )
+    def introduce(self, pod: str) -> FunctionIdentity | None:
+        """Identity of a pod, None while it is no replica."""
+        replicas = [each for pods in self._functions.values() for each in pods.replicas.items()]
+        for name, replica in replicas:
+            if replica.pod is not None and replica.pod.name == pod:
+                record = replica.backend.record
+                environment = dict(self._environment_of(record))
+                return FunctionIdentity(name, record.deployment.image, environment, replica.requested_ns)
         return None
 
 
-class PodParent:
-    """The pods of one generation of a function; ``functions.gateway.parents.Parent``."""
+class PodBackend:
+    """The pods of one generation of a function, as ``ForkServerBackend`` has its processes."""
 
     def __init__(
         self, pods: FunctionPods, record: FunctionRecord, generation: int, changed: Callable[[], None]
@@ -274,35 +255,26 @@ class PodParent:
         self._pods = pods
         self._generation = generation
         self._gone: deque[Departure] = deque(maxlen=REMEMBERED)
-        self._past = Tally()
-        self._started = False
+        self._past = Counters()
+        self.there = False
+        """Whether its pods are observed."""
 
     @property
-    def there(self) -> bool:
-        """Whether its pods are watched."""
-        return self._started
-
-    @property
-    def brood(self) -> Brood:
-        """As last seen."""
+    def state(self) -> BackendState:
+        """As last observed."""
         own = self._own()
-        tallies = [self._past, *(ward.tally for ward in own.values())]
-        return Brood(
+        return BackendState(
             answers=-1,
-            function=self.record.name,
             pid=0,
-            replicas={name: ward.state for name, ward in own.items() if ward.state is not None},
+            replicas={name: replica.state for name, replica in own.items() if replica.state is not None},
             gone=tuple(self._gone),
-            invocations=sum(tally.invocations for tally in tallies),
-            failed=sum(tally.failed for tally in tallies),
-            busy_s=sum(tally.busy_ns for tally in tallies) / 1e9,
-            violations=sum(tally.violations for tally in tallies),
+            **totals([self._past, *(replica.counters for replica in own.values())]),
         )
 
     async def start(self) -> None:
-        """Watch the function's pods. Raises KubernetesError: no cluster, no Deployment, no rights."""
+        """Observe the function's pods. Raises KubernetesError: no cluster, no Deployment, no rights."""
         await self._pods.watch(self)
-        self._started = True
+        self.there = True
 
     async def adopt(self) -> bool:
         """Take over the pods of a predecessor's replicas of this generation."""
@@ -311,42 +283,42 @@ class PodParent:
             return False
         await self.start()
         there = {pod.replica: pod for pod in self._pods.deployment.pods() if pod.alive}
-        for name, replica in mine.items():
+        for name, record in mine.items():
             if name in there:
-                ward = self._pods.wards.setdefault(name, Ward(self, replica.requested_ns))
-                ward.pod = there[name]
+                replica = self._pods.replicas.setdefault(name, PodReplica(self, record.requested_ns))
+                replica.pod = there[name]
         await self._pods.turn()
         return True
 
-    async def ask(self, *, start: str = "", requested_ns: int = 0, end: str = "") -> Brood:
-        """See ``Parent``. Commands are only noted: what was asked for at about the same time is one change of size.
-        Without one, the pods are looked at and asked. Raises ParentAwayError if its pods are not watched.
+    async def ask(self, *, start: str = "", requested_ns: int = 0, end: str = "") -> BackendState:
+        """Give a command; returns the state after it. Commands are queued: those given at about the same time are one
+        change of size. Without a command the pods are polled. Raises BackendAwayError if its pods are not observed.
         """
-        if not self._started:
-            raise ParentAwayError(f"{self.record.name}: its pods are not watched yet")
-        if start and start not in self._pods.wards:
-            self._pods.wards[start] = Ward(self, requested_ns or time.time_ns())
-        if end in self._pods.wards:
-            ward = self._pods.wards[end]
-            ward.asked = True
-            if ward.state is None:
-                del self._pods.wards[end]
-                self._gone.append(Departure(end, time.time_ns()))
+        if not self.there:
+            raise BackendAwayError(f"{self.record.name}: its pods are not observed yet")
+        if start and start not in self._pods.replicas:
+            self._pods.replicas[start] = PodReplica(self, requested_ns or time.time_ns())
+        if end in self._pods.replicas:
+            replica = self._pods.replicas[end]
+            replica.asked = True
+            if replica.state is None:
+                del self._pods.replicas[end]
+                self.remember_gone(end, replica)
             else:
-                ward.state.phase = "ending"
+                replica.state.phase = "ending"
         if start or end:
             self._pods.wake()
         else:
             await self._pods.turn()
-        return self.brood
+        return self.state
 
     async def quit(self, timeout_s: float) -> None:
-        """End its replicas; with the last of the function's, the watching."""
-        for ward in self._own().values():
-            ward.asked = True
-        if not self._started:
+        """End its replicas; with the function's last ones, the informer."""
+        for replica in self._own().values():
+            replica.asked = True
+        if not self.there:
             return
-        self._started = False
+        self.there = False
         until_s = time.monotonic() + timeout_s
         while self._own() and time.monotonic() < until_s:
             await self._pods.turn()
@@ -354,14 +326,13 @@ class PodParent:
         await self._pods.release(self, timeout_s)
 
     def leave(self) -> None:
-        """Hang up; the pods go on."""
-        self._started = False
+        """Disconnect; the pods continue."""
+        self.there = False
 
-    def take_leave(self, name: str, ward: Ward, reason: str) -> None:
-        """A replica is gone; what it had done stays counted."""
+    def remember_gone(self, name: str, replica: PodReplica, reason: str = "") -> None:
+        """Record a replica that is gone and keep its counters."""
         self._gone.append(Departure(name, time.time_ns(), reason))
-        for field in ("invocations", "failed", "busy_ns", "violations"):
-            setattr(self._past, field, getattr(self._past, field) + getattr(ward.tally, field))
+        add(self._past, replica.counters)
 
-    def _own(self) -> dict[str, Ward]:
-        return {name: ward for name, ward in self._pods.wards.items() if ward.parent is self}
+    def _own(self) -> dict[str, PodReplica]:
+        return {name: replica for name, replica in self._pods.replicas.items() if replica.backend is self}

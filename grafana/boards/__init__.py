@@ -1,19 +1,7 @@
-"""Every dashboard, in the order in which one would look at them. A board is a function without arguments."""
+"""All dashboards in reading order."""
 
-from collections.abc import Callable
 from typing import Final
 
-from grafana_foundation_sdk.models.dashboard import Dashboard
+from grafana.boards import function, health, network, overview, queue, rabbitmq, stream, why
 
-from grafana.boards import functions, health, networks, overview, queues, rabbitmq, streams, why
-
-BOARDS: Final[tuple[Callable[[], Dashboard], ...]] = (
-    overview.board,
-    why.board,
-    streams.board,
-    queues.board,
-    functions.board,
-    networks.board,
-    health.board,
-    rabbitmq.board,
-)
+BOARDS: Final = tuple(board.BOARD for board in (overview, why, stream, queue, function, network, health, rabbitmq))

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from grafana_foundation_sdk.builders import timeseries
-from grafana_foundation_sdk.models.dashboard import Dashboard, DynamicConfigValue
+from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
 
 from grafana.panels import (
     EVENTS,
@@ -13,112 +12,98 @@ from grafana.panels import (
     REPLICAS,
     SECONDS,
     YELLOW,
-    Query,
+    changes,
     lines,
     make_board,
     newest_values,
     states,
-    term_variable,
 )
-from grafana.promql import FLEET, RUN, WINDOW, current_replicas, newest
+from grafana.promql import CURRENT_REPLICAS, FLEET, RUN, Query, increase, newest
 from penstock import metrics
-from penstock.metrics import FLEET_BACKLOG, SCALER_ACTING, SCALER_CLAMPED, SCALER_TERM
 
 DRAWN_TERMS = f'{FLEET}, term=~"$term"'
 
-UNIT_BY_ENDING = ((r"/_per_s$/", EVENTS_PER_S), (r"/(?<!_per)_s$/", SECONDS))
-"""Terms carry their unit in their name."""
 
-
-def wanted_by(acting: bool) -> str:
+def wanted_by(*, acting: bool) -> str:
     """Replicas that a scaler last asked for: the acting one's, or the shadows'."""
-    role = f"{newest(SCALER_ACTING, 'scaler', where=RUN)} == {int(acting)}"
+    role = f"{newest(metrics.SCALER_ACTING, 'scaler', where=RUN)} == {int(acting)}"
     return f"{newest(metrics.REPLICAS_DESIRED, 'fleet', 'scaler')} and on (scaler) ({role})"
 
 
-def terms() -> timeseries.Panel:
-    """Each in the unit that its name ends in."""
-    panel = lines(
-        "Terms of the acting scaler",
-        NUMBER,
-        "The numbers in its newest decision under the paper's names, each in the unit its name ends in; a gap is a "
-        "tick at which it held. `penstock explain RUN --at SECOND` prints the same decision with its lists and words.",
-        Query(newest(SCALER_TERM, "fleet", "term", where=DRAWN_TERMS), "{{fleet}} {{term}}"),
-        width=24,
-        steps=True,
-    )
-    for ending, unit in UNIT_BY_ENDING:
-        value: Any = unit
-        panel = panel.override_by_regexp(ending, [DynamicConfigValue(id_val="unit", value=value)])
-    return panel
+terms = lines(
+    "Terms of the acting scaler",
+    "short",
+    newest(metrics.SCALER_TERM, "fleet", "term", where=DRAWN_TERMS),
+    width=24,
+    steps=True,
+).description(
+    "The numbers in its newest decision under the paper's names, each in the unit its name ends in; a gap is a tick at "
+    "which it held. `penstock explain RUN --at SECOND` prints the whole decision."
+)
+for ending, unit in ((r"/_per_s$/", EVENTS_PER_S), (r"/(?<!_per)_s$/", SECONDS)):
+    value: Any = unit
+    terms = terms.override_by_regexp(ending, [DynamicConfigValue(id_val="unit", value=value)])
 
-
-def board() -> Dashboard:
-    """Opinions first, then the arithmetic, then what kept it from acting."""
-    return make_board(
-        "why",
-        "why did it scale",
-        "What each scaler wanted, the arithmetic of the one that acts, and why it held. Shadows advise on the system "
-        "as it is; they are not what would have happened under them.",
-        (
-            "Opinions",
-            (
-                lines(
-                    "What each scaler wants",
-                    REPLICAS,
-                    "The acting scaler is carried out; a shadow's line is its advice on the same observation. Where "
-                    "they part, the terms below say why the acting one did not follow.",
-                    Query(wanted_by(acting=True), "{{fleet}}: {{scaler}} (acts)"),
-                    Query(wanted_by(acting=False), "{{fleet}}: {{scaler}} (shadow)"),
-                    Query(current_replicas(), "{{fleet}}: replicas there are"),
-                    steps=True,
-                ),
-                lines(
-                    "Decisions that change something",
-                    NUMBER,
-                    "Decisions to scale or reassign within the window, acting scaler and shadows. A shadow goes on "
-                    "asking as long as nobody follows it; an acting scaler that does so is not being carried out.",
-                    Query(
-                        f"sum by (scaler, action) (increase({metrics.SCALE_ACTIONS}"
-                        f'{{{RUN}, action=~"up|down|reassign"}}[{WINDOW}]))',
-                        "{{scaler}} {{action}}",
-                    ),
-                ),
+BOARD = make_board(
+    "why",
+    "why did it scale",
+    "What each scaler wanted, the arithmetic of the one that acts, and why it held. Shadows advise on the system as it "
+    "is; they are not what would have happened under them.",
+    {
+        "Opinions": [
+            lines(
+                "What each scaler wants",
+                REPLICAS,
+                Query(wanted_by(acting=True), "{{fleet}}: {{scaler}} (acts)"),
+                Query(wanted_by(acting=False), "{{fleet}}: {{scaler}} (shadow)"),
+                CURRENT_REPLICAS.named("{{fleet}}: replicas there are"),
+                steps=True,
+            ).description(
+                "The acting scaler is carried out; a shadow's line is its advice on the same observation. Where they "
+                "part, the terms below say why the acting one did not follow."
             ),
-        ),
-        ("Arithmetic", (terms(),)),
-        (
-            "What it saw and what held it back",
-            (
-                newest_values(
-                    "Newest terms",
-                    NUMBER,
-                    "The same numbers now, one row a term: read a term's unit from the ending of its name.",
-                    Query(newest(SCALER_TERM, "fleet", "scaler", "term", where=DRAWN_TERMS), "{{term}}"),
-                ),
-                states(
-                    "Holding",
-                    "Yellow while a scaler leaves everything as it is: `scaler` by its own choice (a hold time), "
-                    "`unknown` because it could not read something, `error` because something failed.",
-                    Query(newest(metrics.HOLDING, "scaler", "cause", where=RUN), "{{scaler}}: {{cause}}"),
-                    (0, "decides", GREEN),
-                    (1, "holds", YELLOW),
-                ),
-                lines(
-                    "Lag that it saw",
-                    EVENTS,
-                    "What each decision was made on. A step of the replicas that comes late shows here as a hill.",
-                    Query(newest(FLEET_BACKLOG, "fleet"), "{{fleet}}"),
-                ),
-                lines(
-                    "Cut by the cap",
-                    NUMBER,
-                    "1 at ticks whose target the actuator had to cut to what it may grant: the scaler wanted more "
-                    "than the run allows.",
-                    Query(newest(SCALER_CLAMPED, "fleet"), "{{fleet}}"),
-                    steps=True,
-                ),
+            changes(
+                "Decisions that change something",
+                increase(metrics.SCALE_ACTIONS, "scaler", "action", where=f'{RUN}, action=~"up|down|reassign"'),
+            ).description(
+                "Decisions to scale or reassign since the point before, acting scaler and shadows. A shadow repeats "
+                "its decision; an acting scaler repeats one only if it is not executed."
             ),
-        ),
-        variables=(term_variable(),),
-    )
+        ],
+        "Arithmetic": [terms],
+        "What it saw and what held it back": [
+            newest_values(
+                "Newest terms",
+                NUMBER,
+                newest(metrics.SCALER_TERM, "fleet", "scaler", "term", where=DRAWN_TERMS).named("{{term}}"),
+            ).description(
+                "The same numbers at the newest decision, one row a term: a term's unit is the ending of its name."
+            ),
+            states(
+                "Holding",
+                newest(metrics.HOLDING, "scaler", "cause", where=RUN).named("{{scaler}}: {{cause}}"),
+                (0, "decides", GREEN),
+                (1, "holds", YELLOW),
+            ).description(
+                "Yellow while a scaler leaves everything as it is: `scaler` by its own choice (a hold time), `unknown` "
+                "because it could not read something, `error` because something failed."
+            ),
+            states(
+                "Decision and its reason",
+                newest(metrics.SCALER_DECISION, "fleet", "decision").named("{{fleet}}: {{decision}}"),
+                (1, "decided", YELLOW),
+            ).description(
+                "What the acting scaler decided at each tick and the reason it gave; a reason that has not been "
+                "followed by another one is still in force."
+            ),
+            lines("Lag that it saw", EVENTS, newest(metrics.FLEET_BACKLOG, "fleet")).description(
+                "What each decision was made on. A step of the replicas that comes late shows here as a hill."
+            ),
+            lines("Cut by the cap", NUMBER, newest(metrics.SCALER_CLAMPED, "fleet"), steps=True).description(
+                "1 at ticks whose target the actuator had to cut to what it may grant: the scaler wanted more than the "
+                "run allows."
+            ),
+        ],
+    },
+    choices={"term": (metrics.SCALER_TERM, f"{{{FLEET}}}")},
+)

@@ -1,7 +1,7 @@
-"""The driver's pod, for overlays that have one: where the cluster's brokers and pods can be reached, and not from here.
+"""The driver's pod, for overlays whose brokers and pods cannot be reached from this machine.
 
-A command is typed here and played there. What it says is shown here as it comes, Ctrl-C here is Ctrl-C there, and the
-directories of its runs are copied here at its end. It does not end with the connection: that is made again.
+A command is run in the pod. Its output is shown here, Ctrl-C is forwarded, and the directories of its runs are copied
+here at its end. It survives a lost connection, which is made again.
 """
 
 import os
@@ -22,11 +22,11 @@ from penstock.errors import PenstockError
 from penstock.world import Progress
 
 RUNS: Final = "/runs"
-"""Of the pod: PENSTOCK_RUNS in driver.yaml."""
+"""PENSTOCK_RUNS of the pod, in driver.yaml."""
 HERE: Final = "PENSTOCK_DRIVER"
-"""Set in the pod itself."""
+"""Variable that is set in the pod itself."""
 LOST_CONNECTIONS: Final = 20
-"""In a row, before it is given up."""
+"""Lost connections in a row before the command is given up."""
 RECONNECT_S: Final = 3.0
 FORWARD_AGAIN_S: Final = 1.0
 
@@ -34,13 +34,13 @@ START = """
 mkdir -p {session}
 touch {session}/began
 exec 9>{runs}/.lock
-flock --nonblock 9 || {{ echo 'another run is being played on this cluster' >&2; exit 75; }}
+flock --nonblock 9 || {{ echo 'another run is active on this cluster' >&2; exit 75; }}
 setsid sh -c '{command} >{session}/output 2>&1 & echo $! >{session}/pid.partial; mv {session}/pid.partial {session}/pid;
     wait $!; echo $? >{session}/code.partial; mv {session}/code.partial {session}/code' </dev/null >/dev/null 2>&1 &
 until [ -e {session}/pid ]; do sleep 0.05; done
 cat {session}/pid
 """
-"""The lock is held as long as the command lives. What a shell has in the background ignores Ctrl-C, hence ``env``."""
+"""The command holds the lock until it ends. Background processes of a shell ignore Ctrl-C, hence ``env``."""
 STATE = """
 for i in $(seq 20); do
     if [ -e {session}/code ]; then cat {session}/code; exit 0; fi
@@ -49,7 +49,7 @@ for i in $(seq 20); do
 done
 echo gone
 """
-"""The exit code comes a moment after the end."""
+"""The exit code is written shortly after the end."""
 COPY = """
 cd {runs}
 find . -mindepth 1 -maxdepth 1 -type d -newer {session}/began ! -name '.*' -print0 | tar --null --files-from=- -cf -
@@ -57,7 +57,7 @@ find . -mindepth 1 -maxdepth 1 -type d -newer {session}/began ! -name '.*' -prin
 
 
 class DriverPod:
-    """Of the cluster that the current kubeconfig names. ``tell`` is given a line for what takes a while."""
+    """The driver's pod on the current cluster. ``tell`` receives a line for each step that takes a while."""
 
     def __init__(self, tell: Progress = lambda _: None, runs: str = RUNS) -> None:
         self._kubectl = Kubectl(NAMESPACE)
@@ -67,28 +67,28 @@ class DriverPod:
         self._pod = ""
         self._pid = 0
 
-    def there(self) -> bool:
-        """Whether runs are to be played in it. Not if this is that pod itself, nor where no overlay is up."""
+    def exists(self) -> bool:
+        """Whether runs take place in it: not in that pod itself, nor where no overlay is up."""
         if HERE in os.environ:
             return False
         self._kubectl.require_cluster()
         return bool(self._kubectl.run("get", f"deployment/{DRIVER}", "--ignore-not-found").strip())
 
-    def play(self, arguments: Sequence[str], runs: Path, out: BinaryIO) -> int:
-        """Play ``penstock arguments…`` there: its exit code. What it says goes to ``out``, its directories to ``runs``.
+    def run(self, arguments: Sequence[str], runs: Path, out: BinaryIO) -> int:
+        """Run ``penstock arguments…`` in the pod; return its exit code. ``out`` gets output, ``runs`` directories.
 
-        Raises PenstockError if the pod is not ready, is in use, or goes away in the middle.
+        Raises PenstockError if the pod is not ready, is in use, or is deleted meanwhile.
         """
         self._pod = self._ready_pod()
         self._start(arguments)
         try:
             code = self._follow(out)
         except KeyboardInterrupt:
-            self._tell("interrupted: the run is being ended on the cluster; Ctrl-C again leaves it alone with that")
+            self._tell("interrupted: stopping the run on the cluster; Ctrl-C again does not wait for that")
             self._interrupt()
             code = self._follow(out)
         except SystemExit:
-            self._interrupt()  # it ends by itself, and is not waited for
+            self._interrupt()  # it ends without being waited for
             raise
         for name in self._fetch(runs):
             self._tell(f"copied from the driver's pod: {runs / name}")
@@ -97,7 +97,7 @@ class DriverPod:
 
     @contextmanager
     def forwarding(self, port: int) -> Iterator[None]:
-        """Meanwhile, who connects to ``port`` of this machine's loopback is connected to it in the pod."""
+        """Forward ``port`` of this machine's loopback to the pod."""
         over = threading.Event()
         processes = []
 
@@ -107,7 +107,7 @@ class DriverPod:
                     processes.append(process)
                     if over.is_set():
                         process.terminate()
-                    for _ in process.stdout or ():  # it tells of every connection, and ends if one is refused
+                    for _ in process.stdout or ():  # a line per connection; it ends if one is refused
                         pass
                 over.wait(FORWARD_AGAIN_S)
 
@@ -137,12 +137,11 @@ class DriverPod:
     def _start(self, arguments: Sequence[str]) -> None:
         columns = f"COLUMNS={shutil.get_terminal_size().columns}"
         command = ("env", "--default-signal=INT", columns, "penstock", *arguments)
-        quoted = shlex.join(command).replace("'", "'\\''")  # it stands between quotes
-        said = self._execute(START.format(session=self._session, runs=self._runs, command=quoted))
-        self._pid = int(said)
+        quoted = shlex.join(command).replace("'", "'\\''")  # inside single quotes
+        self._pid = int(self._execute(START.format(session=self._session, runs=self._runs, command=quoted)))
 
     def _follow(self, out: BinaryIO) -> int:
-        """Hand on what it says until it ends: its exit code."""
+        """Copy its output until it ends; return its exit code."""
         shown = 0
         lost = 0
         while True:
@@ -163,7 +162,7 @@ class DriverPod:
                 return int(state)
 
     def _tail(self, shown: int, out: BinaryIO) -> int:
-        """Hand on what comes after the first ``shown`` bytes, until command or connection ends: how much came."""
+        """Copy the output after the first ``shown`` bytes until command or connection ends; return how many."""
         follow = ("tail", f"--pid={self._pid}", "--sleep-interval=0.5", f"--bytes=+{shown + 1}", "--follow")
         came = 0
         with self._kubectl.open(
@@ -180,14 +179,14 @@ class DriverPod:
         return came
 
     def _pod_lives(self) -> bool:
-        """False only where the API server says so."""
+        """False only if the API server reports it as gone."""
         try:
             return bool(self._kubectl.run("get", "pod", self._pod, "--ignore-not-found").strip())
         except PenstockError:
             return True
 
     def _fetch(self, runs: Path) -> list[str]:
-        """Copy the directories that the command has made or changed; their names."""
+        """Copy the directories that the command has created or changed; return their names."""
         runs.mkdir(parents=True, exist_ok=True)
         script = COPY.format(runs=self._runs, session=self._session)
         with self._kubectl.open("exec", self._pod, f"--container={DRIVER}", "--", "sh", "-euc", script) as copy:

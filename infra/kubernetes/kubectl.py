@@ -1,4 +1,4 @@
-"""kubectl on the current kubeconfig, in one namespace: what a person would type, with its errors as one line."""
+"""kubectl on the current kubeconfig, in one namespace; errors become one line."""
 
 import shutil
 import subprocess
@@ -10,8 +10,8 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from penstock.adapters.kubernetes.pods import Pod
 from penstock.errors import PenstockError
-from penstock.kubernetes.pods import Pod
 
 NAME: Final = "app.kubernetes.io/name"
 """Label of every pod."""
@@ -20,11 +20,11 @@ LAST_LINES: Final = 3
 
 
 class NoClusterError(PenstockError):
-    """There is no kubectl, no kubeconfig, or nobody answers."""
+    """There is no kubectl, no kubeconfig, or no answer."""
 
 
 class Kubectl:
-    """Every call is a process of its own. Raises PenstockError with what kubectl said last."""
+    """Every call is a process of its own. Raises PenstockError with the last lines of kubectl's output."""
 
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
@@ -36,12 +36,12 @@ class Kubectl:
         except subprocess.TimeoutExpired:
             raise PenstockError(f"kubectl {_short(arguments)}: no answer within {timeout_s:g} s") from None
         if done.returncode != 0:
-            said = done.stderr.decode(errors="replace").strip().splitlines()
-            raise PenstockError(f"kubectl {_short(arguments)}: {' '.join(said[-LAST_LINES:]) or done.returncode}")
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            raise PenstockError(f"kubectl {_short(arguments)}: {' '.join(lines[-LAST_LINES:]) or done.returncode}")
         return done.stdout
 
     def open(self, *arguments: str) -> subprocess.Popen[bytes]:
-        """The process itself, whose standard output is read while it goes on. Ctrl-C at a terminal is not for it."""
+        """The process, with standard output as a pipe. It does not receive Ctrl-C of the terminal."""
         return subprocess.Popen(
             self._command(arguments),
             stdin=subprocess.DEVNULL,
@@ -54,12 +54,12 @@ class Kubectl:
         program = shutil.which("kubectl")
         if program is None:
             raise NoClusterError(
-                "there is no kubectl on PATH: https://kubernetes.io/docs/tasks/tools tells how to get it"
+                "there is no kubectl on PATH: https://kubernetes.io/docs/tasks/tools describes the installation"
             )
         return (program, "--namespace", self.namespace, *arguments)
 
     def get(self, *arguments: str) -> Any:
-        """Objects as JSON says them."""
+        """Objects, decoded from JSON."""
         return msgspec.json.decode(self.run("get", *arguments, "--output=json"))
 
     def pods(self, *arguments: str) -> list[Pod]:
@@ -67,11 +67,11 @@ class Kubectl:
         return [msgspec.convert(each, Pod) for each in self.get("pods", *arguments)["items"]]
 
     def pods_of(self, name: str) -> list[Pod]:
-        """Those of the Deployment, or whatever else makes them, of that name."""
+        """Pods of the Deployment or other workload of that name."""
         return self.pods(f"--selector={NAME}={name}")
 
     def kill_first(self, pods: Sequence[Pod]) -> str:
-        """Delete the first of these replicas without notice; says which it was."""
+        """Delete the first of these replicas' pods without grace; return its name."""
         if not pods:
             return "no worker was running"
         pod = min(pods, key=lambda pod: pod.replica)
@@ -79,19 +79,19 @@ class Kubectl:
         return f"{pod.replica} (pod {pod.name})"
 
     def save_logs(self, pods: Iterable[Pod], folder: Path) -> None:
-        """What these have said so far, a file for each."""
+        """Write the log of each pod to a file."""
         for pod in pods:
-            with suppress(PenstockError):  # it has just gone: whoever looks after them goes on
+            with suppress(PenstockError):  # it has just been deleted
                 log = self.run("logs", pod.name, "--all-containers=true", "--prefix=false")
                 (folder / f"{pod.replica or pod.name}.log").write_bytes(log)
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
-        """Make objects, or make them so."""
+        """Create or update objects."""
         listed = {"apiVersion": "v1", "kind": "List", "items": objects}
         self.run("apply", "--filename=-", given=msgspec.json.encode(listed))
 
     def patch(self, what: str, body: Mapping[str, Any]) -> None:
-        """Change an object (``deployment/name``) in a few places, lists by the names in them."""
+        """Patch an object (``deployment/name``); lists are merged by name."""
         self.run("patch", what, "--type=strategic", f"--patch={msgspec.json.encode(body).decode()}")
 
     def execute(
@@ -103,7 +103,7 @@ class Kubectl:
         return self.run(*command, given=given, timeout_s=timeout_s)
 
     def require_cluster(self) -> None:
-        """Raise NoClusterError if there is no cluster to talk to."""
+        """Raise NoClusterError if no cluster can be reached."""
         try:
             self.run("get", "--raw=/readyz", timeout_s=20)
         except NoClusterError:
@@ -114,9 +114,10 @@ class Kubectl:
 
 def unpack(stream: IO[bytes], folder: Path) -> list[str]:
     """Write the files of a tar stream into ``folder``; the names at its top. Raises TarError for a stream that is cut
-    off, and for anything that is no file in that folder.
+    off, and for anything that is not a file in that folder.
     """
     names: dict[str, None] = {}
+    # Member by member: ``extractall`` with a filter needs Python 3.11.4; Debian 12 has 3.11.2.
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
             target = folder / member.name

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -11,39 +12,19 @@ from penstock.errors import PenstockError
 
 
 class Addresses(msgspec.Struct, frozen=True, kw_only=True):
-    """``services``: those asked for so far. Ports are chosen for all of them at once."""
+    """Ports and secrets of all services; ports are chosen for all at once."""
 
     services: tuple[str, ...]
-    kafka_port: int
-    kafka_controller_port: int
-    redis_port: int
-    rabbitmq_port: int
-    rabbitmq_management_port: int
-    rabbitmq_metrics_port: int
-    rabbitmq_node_port: int
-    rabbitmq_epmd_port: int
-    prometheus_port: int
-    gateway_port: int
-    grafana_port: int
+    """Services requested so far."""
+    ports: dict[str, int]
+    """By name of the setting, such as ``kafka_port``."""
     redis_password: str
     rabbitmq_password: str
     gateway_password: str
     signing_key: str
 
 
-PORTS = (
-    "kafka_port",
-    "kafka_controller_port",
-    "redis_port",
-    "rabbitmq_port",
-    "rabbitmq_management_port",
-    "rabbitmq_metrics_port",
-    "rabbitmq_node_port",
-    "rabbitmq_epmd_port",
-    "prometheus_port",
-    "gateway_port",
-    "grafana_port",
-)
+PORTS: Final = tuple(name for name in ServiceSettings.model_fields if name.endswith("_port"))
 
 
 def choose(settings: ServiceSettings, services: Sequence[str]) -> Addresses:
@@ -64,14 +45,14 @@ def choose(settings: ServiceSettings, services: Sequence[str]) -> Addresses:
         rabbitmq_password=secrets.token_urlsafe(24),
         gateway_password=secrets.token_urlsafe(24),
         signing_key=secrets.token_hex(32),
-        **chosen,
+        ports=chosen,
     )
 
 
 def require_agreement(addresses: Addresses, settings: ServiceSettings) -> None:
     """Raise PenstockError if a port was asked for explicitly and the services already up have another."""
     for name in PORTS:
-        asked, actual = getattr(settings, name), getattr(addresses, name)
+        asked, actual = getattr(settings, name), addresses.ports[name]
         if name in settings.model_fields_set and asked not in (0, actual):
             raise PenstockError(
                 f"{_variable(name)}={asked}, but what is up uses {actual}: `penstock down` first, or unset the variable"

@@ -1,18 +1,17 @@
-"""What is read off the services when a run has ended: raw results, the ledger, and how busy the machine was."""
+"""Raw data of a run: results, ledger, and the machine's load."""
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-import redis
-from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from penstock.errors import PenstockError
+from penstock.adapters.kafka import READ_AT_ONCE, assign_from_start, make_consumer, read_topic, values
+from penstock.adapters.redis import redis_client
 from penstock.records import Result, result_decoder
 from penstock.results import RESULT_SCHEMA
 
@@ -24,8 +23,8 @@ def copy_results(bootstrap: str, topic: str, folder: Path) -> int:
     """Write every record of ``topic`` to ``folder/part-<n>.parquet`` in the order of the topic; how many there were."""
     rows: list[Result] = []
     files = total = 0
-    for result in _read_topic(bootstrap, topic):
-        rows.append(result)
+    for value in read_topic(bootstrap, topic, READ_TIMEOUT_S):
+        rows.append(result_decoder.decode(value))
         total += 1
         if len(rows) == ROWS_PER_FILE:
             _write_results(rows, folder / f"part-{files}.parquet")
@@ -44,18 +43,16 @@ class OutcomeCounter:
     """How many events of a run have an outcome by now: reads on in the results topic from where it stopped."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        self._consumer = _consumer(bootstrap, f"{topic}.count")
-        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        self._consumer = make_consumer(bootstrap, f"{topic}.count")
+        assign_from_start(self._consumer, topic, [0])
         self._ids: set[int] = set()
 
     def count(self) -> int:
         """Distinct ids with a terminal result."""
-        while messages := self._consumer.consume(10_000, timeout=0.1):
-            for message in messages:
-                if message.error() is None:
-                    result = result_decoder.decode(message.value() or b"")
-                    if result.terminal and result.id is not None:
-                        self._ids.add(result.id)
+        while messages := self._consumer.consume(READ_AT_ONCE, timeout=0.1):
+            for result in map(result_decoder.decode, values(messages)):
+                if result.terminal and result.id is not None:
+                    self._ids.add(result.id)
         return len(self._ids)
 
     def close(self) -> None:
@@ -63,46 +60,9 @@ class OutcomeCounter:
         self._consumer.close()
 
 
-def _consumer(bootstrap: str, group: str) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-            "enable.partition.eof": True,
-        }
-    )
-
-
-def _read_topic(bootstrap: str, topic: str) -> Iterator[Result]:
-    consumer = _consumer(bootstrap, f"{topic}.collect")
-    try:
-        partitions = consumer.list_topics(topic, timeout=READ_TIMEOUT_S).topics[topic].partitions
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-        unfinished = set(partitions)
-        heard_s = time.monotonic()
-        while unfinished:
-            messages = consumer.consume(10_000, timeout=0.1)  # waits that long for as many
-            if messages:
-                heard_s = time.monotonic()
-            elif time.monotonic() - heard_s > READ_TIMEOUT_S:
-                raise PenstockError(f"topic {topic}: nothing more came for {READ_TIMEOUT_S:g} s before its end")
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    yield result_decoder.decode(message.value() or b"")
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    unfinished.discard(message.partition())
-                elif error.fatal():
-                    raise PenstockError(f"topic {topic}: {error.str()}")
-    finally:
-        consumer.close()
-
-
 def copy_ledger(url: str, key: str, file: Path) -> int:
     """Write the event ids of a run's ledger; how many."""
-    client = redis.Redis.from_url(url)
+    client = redis_client(url, READ_TIMEOUT_S)
     try:
         ids = sorted(int(field) for field, _ in client.hscan_iter(key, count=10_000))
     finally:

@@ -1,6 +1,7 @@
 """The process supervisor of one state folder: ``python -m infra.local.daemon STATE_FOLDER``.
 
-A circus arbiter without a config file: programs come and go through its command socket (``penstock.supervision``).
+A circus arbiter without a config file. Clients add and remove programs through its command socket
+(``penstock.adapters.process_manager``).
 Circus holds a lock for as long as a stop takes; a fleet starts and stops replicas side by side, so here stops do not.
 """
 
@@ -10,6 +11,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +32,7 @@ CRASH_WINDOW_S: Final = 10.0
 
 
 class ProgramWatcher(Watcher):  # type: ignore[misc]  # circus ships no types
-    """One program: stops once however often it is told to, takes its children along, gives up when it only crashes."""
+    """One program: concurrent stops are one, its children end with it, and repeated crashes end its restarts."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -72,9 +74,11 @@ class ProgramWatcher(Watcher):  # type: ignore[misc]  # circus ships no types
     def kill_process(
         self, process: Any, stop_signal: Any = None, graceful_timeout: Any = None
     ) -> Generator[Any, Any, Any]:
-        """Circus' own, then wait for the process' children to follow it; SIGKILL those that outstay the grace."""
+        """Circus' own, then wait for the process' children to end; SIGKILL after the grace."""
         until = time.monotonic() + self.graceful_timeout
-        children = _descendants(process.pid)
+        children: list[psutil.Process] = []
+        with suppress(psutil.NoSuchProcess):
+            children = psutil.Process(process.pid).children(recursive=True)
         stopped = yield super().kill_process(process, stop_signal, graceful_timeout)
         while (left := _alive(children)) and time.monotonic() < until:
             yield gen.sleep(0.05)
@@ -114,7 +118,7 @@ class ProgramArbiter(Arbiter):  # type: ignore[misc]  # circus ships no types
                 self.watchers.remove(watcher)
 
     def manage_watchers(self) -> Any:
-        """Look after the programs, unless a command is at work on one just now: then a quarter of a second later."""
+        """Check the programs, unless a command is running: then a quarter of a second later."""
         return None if self._exclusive_running_command else super().manage_watchers()
 
 
@@ -135,7 +139,7 @@ class Programs(Command):  # type: ignore[misc]  # circus ships no types
 
 
 def main() -> None:
-    """Go into the background; the exit code says whether the supervisor took up its work."""
+    """Go into the background; exit code 0 once the supervisor serves."""
     state = StateFolder(Path(sys.argv[1]))
     ready, announce = os.pipe()
     if os.fork():
@@ -152,15 +156,8 @@ def main() -> None:
         ProgramArbiter(state).start(cb=lambda _: os.write(announce, b"."))
 
 
-def _descendants(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
 def _alive(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those that still run; a zombie that nobody reaps does not."""
+    """Those that still run; zombies do not count."""
 
     def runs(process: psutil.Process) -> bool:
         try:

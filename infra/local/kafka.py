@@ -6,85 +6,57 @@ import secrets
 import shutil
 import subprocess
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from infra.local.service import listens, service_folder, service_program
+from infra.local.service import Service, listens, service_folder
 from infra.local.state import StateFolder
+from penstock.adapters.process_manager import Program, base_environment
 from penstock.errors import PenstockError
 from penstock.settings import Folders
-from penstock.supervision import Program, base_environment
 
 OLDEST_JAVA: Final = 17
 INDEXES: Final = (".index", ".timeindex")
 ALLOCATED_BYTES: Final = 262_144
 """Of each index before a run: enough for some 80 MiB of events a partition."""
 
-# One node, so every replication factor is 1. Groups form without the usual wait for further members, since tests and
-# replicas come one by one, and may use session time-outs down to half a second. The session between broker and
-# controller is short because a killed broker is not let in again before the last one has ended.
-CONFIG = """\
-process.roles=broker,controller
-node.id=1
+SETTINGS: Final = Path(__file__).parents[1] / "kubernetes" / "base" / "config" / "server.properties"
+"""Of one node, in both worlds; what differs here comes after it, and the last value of a key counts."""
+CONFIG: Final = """
 controller.quorum.voters=1@127.0.0.1:{controller_port}
 listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-controller.listener.names=CONTROLLER
 log.dirs={data}
-auto.create.topics.enable=false
-delete.topic.enable=true
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=1
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
-group.initial.rebalance.delay.ms=0
-group.min.session.timeout.ms=500
-broker.heartbeat.interval.ms=500
-broker.session.timeout.ms=2000
-log.retention.hours=24
-log.retention.bytes=2147483648
-log.segment.bytes=268435456
-log.cleaner.dedupe.buffer.size=8388608
-num.network.threads=2
-num.io.threads=4
-num.recovery.threads.per.data.dir=2
 """
 
 
-class Kafka:
+@dataclass(frozen=True)
+class Kafka(Service):
     """Plain text on loopback, its data in the state folder, formatted on first use."""
 
-    name = "kafka"
+    name: ClassVar = "kafka"
 
-    def __init__(self, state: StateFolder, folders: Folders, port: int, controller_port: int, heap_mib: int) -> None:
-        self._state = state
-        self._folders = folders
-        self._port = port
-        self._controller_port = controller_port
-        self._heap_mib = heap_mib
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """The ports it listens on."""
-        return {"PENSTOCK_KAFKA_PORT": self._port, "PENSTOCK_KAFKA_CONTROLLER_PORT": self._controller_port}
+    folders: Folders
+    controller_port: int
+    heap_mib: int
 
     @property
     def url(self) -> str:
         """Bootstrap servers, host:port."""
-        return f"127.0.0.1:{self._port}"
+        return f"127.0.0.1:{self.port}"
 
     def prepare(self) -> Program:
         """Write server.properties; format the data folder if it is new."""
         java = find_java()
-        folder = service_folder(self._state, self.name)
+        folder = self.folder
         data, temporary, config = folder / "data", folder / "tmp", folder / "server.properties"
         for made in (data, temporary):
             made.mkdir(exist_ok=True)
-        config.write_text(CONFIG.format(port=self._port, controller_port=self._controller_port, data=data))
+        own = CONFIG.format(port=self.port, controller_port=self.controller_port, data=data)
+        config.write_text(SETTINGS.read_text() + own)
         options = (
-            f"-Xmx{self._heap_mib}m",
+            f"-Xmx{self.heap_mib}m",
             "-XX:+UseZGC",  # the serial collector stopped every client for up to 270 ms at a time (decision 6)
             "-XX:ConcGCThreads=1",
             "-XX:TieredStopAtLevel=1",  # a run of minutes would pay for the second compiler, not gain from it
@@ -94,36 +66,36 @@ class Kafka:
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
             "-cp",
-            str(self._folders.kafka_jars[0].parent / "*"),
+            str(self.folders.jars_of("kafka")[0].parent / "*"),
         )
         if not (data / "meta.properties").exists():
             self._format((java, *options), config)
-        return service_program(
-            self._state, self.name, (java, *options, "kafka.Kafka", str(config)), base_environment(), grace_s=15.0
-        )
+        return self.program((java, *options, "kafka.Kafka", str(config)), grace_s=15.0)
 
     def answers(self) -> bool:
         """Whether the broker gives metadata and is itself in it, that is, has been let in by its controller."""
-        if not listens(self._port):
+        if not listens(self.port):
             return False
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
+        from penstock.adapters.kafka import BrokerAwayError, broker_errors
+        from penstock.adapters.topics import admin_client
 
-        admin = AdminClient({"bootstrap.servers": self.url, "log_level": 0})
         try:
-            return bool(admin.list_topics(timeout=1.0).brokers)
-        except KafkaException:
+            with broker_errors():
+                return bool(admin_client(self.url).list_topics(timeout=1.0).brokers)
+        except BrokerAwayError:
             return False
 
     def _format(self, java: tuple[str, ...], config: Path) -> None:
-        command = (*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(config))
+        # A random UUID; Kafka's tool would take a leading dash for an option.
+        cluster = urlsafe_b64encode(b"\0" + secrets.token_bytes(15)).decode().rstrip("=")
+        command = (*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(config))
         done = subprocess.run(
             command, cwd=config.parent, env=base_environment(), capture_output=True, text=True, stdin=subprocess.DEVNULL
         )
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
+            lines = (done.stderr or done.stdout).strip().splitlines()
             raise PenstockError(
-                f"kafka: {config.parent} could not be formatted: {said[-1] if said else done.returncode}"
+                f"kafka: {config.parent} could not be formatted: {lines[-1] if lines else done.returncode}"
             )
 
 
@@ -156,21 +128,13 @@ def find_java() -> str:
             f"Kafka needs Java {OLDEST_JAVA} or newer and there is no java {where}: `make setup` installs it, "
             "or `apt-get install openjdk-17-jre-headless`"
         )
-    said = subprocess.run(
+    output = subprocess.run(
         (java, "-XX:-UsePerfData", "-version"), capture_output=True, text=True, stdin=subprocess.DEVNULL
     ).stderr
-    version = re.search(r'version "(\d+)', said)
+    version = re.search(r'version "(\d+)', output)
     if version is None or int(version[1]) < OLDEST_JAVA:
-        first = said.splitlines()[0] if said else "it does not start"
+        first = output.splitlines()[0] if output else "it does not start"
         raise PenstockError(
             f"Kafka needs Java {OLDEST_JAVA} or newer; {java} says: {first}. Set JAVA_HOME to a newer one"
         )
     return java
-
-
-def _cluster_id() -> str:
-    """A random UUID as Kafka writes them, without a leading dash, which its tool would take for an option."""
-    while True:
-        text = urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text

@@ -1,4 +1,4 @@
-"""Loopback TCP ports: whether one can be had, who has it, and which is free."""
+"""Loopback TCP ports: free ones, and the holder of a taken one."""
 
 import random
 import socket
@@ -29,7 +29,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port(besides: Collection[int] = ()) -> int:
-    """A port that nobody listens on, none of ``besides``."""
+    """A free port, none of ``besides``."""
     chance = random.SystemRandom()
     for _ in range(1000):
         port = chance.choice(FREE_PORTS)
@@ -39,9 +39,9 @@ def free_port(besides: Collection[int] = ()) -> int:
 
 
 def require_free(port: int, setting: str, service: str) -> None:
-    """Raise PenstockError that names port, setting and, where it can be known, who listens there.
+    """Raise PenstockError if a port is taken, with the setting and, if known, the process.
 
-    A process that is being killed keeps its port for a moment and cannot be seen any more: that is waited for.
+    A process that is being killed keeps its port for a moment; that is waited for.
     """
     deadline = time.monotonic() + DYING_S
     while not is_free(port):

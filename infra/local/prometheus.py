@@ -1,18 +1,17 @@
-"""Prometheus of the local world: scrapes every process that announces its port in the folder of targets, and judges
-what it gets by the alert rules of ``infra/prometheus/rules``, which every world shares.
+"""Prometheus of the local world: scrapes every process that announces its port in the folder of targets, and evaluates
+the alert rules of ``infra/prometheus/rules``, which all worlds share.
 """
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from infra.local.service import find_executable, service_folder, service_program
-from infra.local.state import StateFolder
-from penstock.supervision import Program, base_environment
+from infra.local.service import Service, find_executable
+from penstock.adapters.process_manager import Program
 
 RULES: Final = Path(__file__).resolve().parents[1] / "prometheus" / "rules"
 
-# A metric's own run and fleet win over those of the process that tells it: a controller tells of several fleets.
+# A metric's own labels run and fleet override the target's: a controller reports several fleets.
 CONFIG = """\
 global:
   scrape_interval: 1s
@@ -28,49 +27,28 @@ scrape_configs:
 """
 
 
-class Prometheus:
+@dataclass(frozen=True)
+class Prometheus(Service):
     """Two hours of one-second samples, on loopback. A new target is noticed at once (inotify), at the latest in 5 s."""
 
-    name = "prometheus"
-
-    def __init__(self, state: StateFolder, port: int) -> None:
-        self._state = state
-        self._port = port
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """The ports it listens on."""
-        return {"PENSTOCK_PROMETHEUS_PORT": self._port}
-
-    @property
-    def url(self) -> str:
-        """Base URL."""
-        return f"http://127.0.0.1:{self._port}"
+    name: ClassVar = "prometheus"
+    health: ClassVar = "/-/ready"
 
     def prepare(self) -> Program:
         """Write prometheus.yml."""
         executable = find_executable("prometheus", "prometheus")
-        folder = service_folder(self._state, self.name)
+        folder = self.folder
         config = folder / "prometheus.yml"
-        config.write_text(CONFIG.format(targets=_quoted(self._state.scrape_targets), rules=_quoted(RULES)))
+        config.write_text(CONFIG.format(targets=_quoted(self.state.scrape_targets), rules=_quoted(RULES)))
         command = (
             executable,
             f"--config.file={config}",
             f"--storage.tsdb.path={folder / 'data'}",
             "--storage.tsdb.retention.time=2h",
-            f"--web.listen-address=127.0.0.1:{self._port}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
             "--log.level=warn",
         )
-        return service_program(self._state, self.name, command, base_environment(), grace_s=10.0)
-
-    def answers(self) -> bool:
-        """Whether /-/ready says so."""
-        import httpx
-
-        try:
-            return httpx.get(f"{self.url}/-/ready", timeout=2.0, trust_env=False).is_success
-        except httpx.HTTPError:
-            return False
+        return self.program(command, grace_s=10.0)
 
 
 def _quoted(path: Path) -> str:

@@ -3,17 +3,18 @@
 import hashlib
 import secrets
 from base64 import b64encode
-from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import msgspec
 
-from infra.local.service import find_executable, listens, service_folder, service_program
-from infra.local.state import StateFolder, write_private
-from penstock.amqp import Management
+from infra.local.service import Service, find_executable, listens
+from infra.local.state import write_private
+from penstock.adapters.amqp import Management
+from penstock.adapters.process_manager import Program
 from penstock.errors import PenstockError
-from penstock.supervision import Program, base_environment
 
 SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 """The server itself: what Debian puts on PATH insists on root or the user rabbitmq."""
@@ -45,67 +46,49 @@ exec "$0"
 """
 
 
-class RabbitMq:
+@dataclass(frozen=True, repr=False)  # its password is not for logs
+class RabbitMq(Service):
     """On loopback, with a user of its own, its data in the state folder. Five ports: clients, management API, metrics,
     other Erlang nodes (there are none, but it listens) and Erlang's port mapper.
     """
 
-    name = "rabbitmq"
+    name: ClassVar = "rabbitmq"
 
-    def __init__(
-        self,
-        state: StateFolder,
-        *,
-        port: int,
-        management_port: int,
-        metrics_port: int,
-        node_port: int,
-        epmd_port: int,
-        password: str,
-    ) -> None:
-        self._state = state
-        self._port = port
-        self._management_port = management_port
-        self._metrics_port = metrics_port
-        self._node_port = node_port
-        self._epmd_port = epmd_port
-        self._password = password
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """The ports it listens on."""
-        return {
-            "PENSTOCK_RABBITMQ_PORT": self._port,
-            "PENSTOCK_RABBITMQ_MANAGEMENT_PORT": self._management_port,
-            "PENSTOCK_RABBITMQ_METRICS_PORT": self._metrics_port,
-            "PENSTOCK_RABBITMQ_NODE_PORT": self._node_port,
-            "PENSTOCK_RABBITMQ_EPMD_PORT": self._epmd_port,
-        }
+    management_port: int
+    metrics_port: int
+    node_port: int
+    epmd_port: int
+    password: str
 
     @property
     def url(self) -> str:
         """For AMQP clients, with the password."""
-        return f"amqp://{USER}:{self._password}@127.0.0.1:{self._port}/%2F"
+        return f"amqp://{USER}:{self.password}@127.0.0.1:{self.port}/%2F"
 
     @property
     def management_url(self) -> str:
         """Base URL of the management API, with the password."""
-        return f"http://{USER}:{self._password}@127.0.0.1:{self._management_port}"
+        return f"http://{USER}:{self.password}@127.0.0.1:{self.management_port}"
+
+    @property
+    def exports(self) -> dict[str, str]:
+        """Its addresses by variable."""
+        return {**super().exports, "PENSTOCK_RABBITMQ_MANAGEMENT": self.management_url}
 
     def prepare(self) -> Program:
         """Write its config and the definition of its user, and announce its metrics to Prometheus."""
         bash, epmd = find_executable("bash", "bash"), find_executable("epmd", "erlang-base")
         if not SERVER.is_file():
             raise PenstockError(f"there is no {SERVER}: `make setup` installs it, or `apt-get install rabbitmq-server`")
-        folder = service_folder(self._state, self.name)
+        folder = self.folder
         definitions = folder / "definitions.json"
-        write_private(definitions, _definitions(self._password))
+        write_private(definitions, _definitions(self.password))
         config = folder / "rabbitmq.conf"
         config.write_text(
             CONFIG.format(
-                port=self._port,
-                management_port=self._management_port,
-                metrics_port=self._metrics_port,
+                port=self.port,
+                management_port=self.management_port,
+                metrics_port=self.metrics_port,
                 definitions=definitions,
             )
         )
@@ -113,9 +96,9 @@ class RabbitMq:
         (folder / "advanced.config").write_text("[].\n")
         (folder / "rabbitmq-env.conf").write_text("")
         (folder / "enabled_plugins").write_text("[rabbitmq_management,rabbitmq_prometheus].\n")
-        self._announce()
+        metrics = [{"targets": [f"127.0.0.1:{self.metrics_port}"], "labels": {"process": self.name}}]
+        write_private(self.state.scrape_targets / f"{self.name}.json", msgspec.json.encode(metrics))
         environment = {
-            **base_environment(),
             "HOME": str(folder),  # of the Erlang cookie
             "RABBITMQ_NODENAME": "penstock@localhost",
             "RABBITMQ_MNESIA_BASE": str(folder / "data"),
@@ -125,31 +108,23 @@ class RabbitMq:
             "RABBITMQ_CONF_ENV_FILE": str(folder / "rabbitmq-env.conf"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
             "RABBITMQ_PID_FILE": str(folder / "pid"),
-            "RABBITMQ_DIST_PORT": str(self._node_port),
+            "RABBITMQ_DIST_PORT": str(self.node_port),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": ERLANG,
             "RABBITMQ_SCHEDULER_BIND_TYPE": "u",  # it does not have the cores for itself
-            "ERL_EPMD_PORT": str(self._epmd_port),
+            "ERL_EPMD_PORT": str(self.epmd_port),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
             "ERL_CRASH_DUMP": str(folder / "erl_crash.dump"),
             # Or the script would stay as the server's parent, to translate signals that the server knows by itself.
             "detached": "yes",
         }
-        command = (bash, "-c", START, str(SERVER), epmd)
-        return service_program(self._state, self.name, command, environment, grace_s=20.0)
+        return self.program((bash, "-c", START, str(SERVER), epmd), 20.0, environment)
 
     def answers(self) -> bool:
         """Whether it takes connections and its management API knows our user."""
-        if not listens(self._port):
+        if not listens(self.port):
             return False
-        management = Management(self.management_url, timeout_s=1.5)
-        try:
+        with closing(Management(self.management_url, timeout_s=1.5)) as management:
             return management.answers()
-        finally:
-            management.close()
-
-    def _announce(self) -> None:
-        target = [{"targets": [f"127.0.0.1:{self._metrics_port}"], "labels": {"process": self.name}}]
-        write_private(self._state.scrape_targets / f"{self.name}.json", msgspec.json.encode(target))
 
 
 def _definitions(password: str) -> bytes:

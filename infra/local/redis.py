@@ -1,10 +1,11 @@
 """Redis of the local world: the ledger of payments."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
-from infra.local.service import find_executable, service_folder, service_program
-from infra.local.state import StateFolder, write_private
-from penstock.supervision import Program, base_environment
+from infra.local.service import Service, find_executable
+from infra.local.state import write_private
+from penstock.adapters.process_manager import Program
 
 # Every acknowledged booking has been written to the file, if not to the disk: it survives a SIGKILL, not a power cut.
 CONFIG = """\
@@ -22,42 +23,35 @@ set-proc-title no
 """
 
 
-class Redis:
+@dataclass(frozen=True, repr=False)  # its password is not for logs
+class Redis(Service):
     """Append-only, on loopback, with a password, its data in the state folder."""
 
-    name = "redis"
+    name: ClassVar = "redis"
 
-    def __init__(self, state: StateFolder, port: int, password: str) -> None:
-        self._state = state
-        self._port = port
-        self._password = password
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """The ports it listens on."""
-        return {"PENSTOCK_REDIS_PORT": self._port}
+    password: str
 
     @property
     def url(self) -> str:
         """With the password."""
-        return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
 
     def prepare(self) -> Program:
         """Write redis.conf and the data folder."""
         executable = find_executable("redis-server", "redis-server")
-        folder = service_folder(self._state, self.name)
+        folder = self.folder
         data = folder / "data"
         data.mkdir(exist_ok=True)
         config = folder / "redis.conf"
-        write_private(config, CONFIG.format(port=self._port, password=self._password, data=f'"{data}"').encode())
-        return service_program(self._state, self.name, (executable, str(config)), base_environment(), grace_s=10.0)
+        write_private(config, CONFIG.format(port=self.port, password=self.password, data=f'"{data}"').encode())
+        return self.program((executable, str(config)), grace_s=10.0)
 
     def answers(self) -> bool:
         """Whether it answers a PING; it does not while it still reads its data."""
-        import redis
+        from penstock.adapters.redis import RedisError, redis_client
 
         try:
-            with redis.Redis.from_url(self.url, socket_timeout=2.0, socket_connect_timeout=1.0) as client:
+            with redis_client(self.url, timeout_s=2.0) as client:
                 return bool(client.ping())
-        except redis.RedisError:
+        except RedisError:
             return False

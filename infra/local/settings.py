@@ -28,12 +28,6 @@ class ServiceSettings(BaseSettings):
     ready_timeout_s: float = Field(default=60.0, gt=0, description="how long a service may take to answer")
 
     @classmethod
-    def on_free_ports(cls, **settings: float) -> "ServiceSettings":
-        """Every port that is not named is any free one."""
-        ports = {name: 0 for name in cls.model_fields if name.endswith("_port")}
-        return cls.model_validate({**ports, **settings})
-
-    @classmethod
     def load(cls) -> "ServiceSettings":
         """From the environment. Raises PenstockError that names the variable and its value."""
         try:

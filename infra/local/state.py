@@ -1,4 +1,4 @@
-"""The state folder of a local world: everything its services write lies in here, readable by its owner only."""
+"""The state folder of a local world: all files of its services, readable by their owner only."""
 
 import fcntl
 import os
@@ -11,15 +11,13 @@ import msgspec
 
 from infra.local.addresses import Addresses
 from penstock.errors import PenstockError
+from penstock.sockets import excess_bytes
 
 TAIL_LINES: Final = 12
 MARKER: Final = "PENSTOCK_SUPERVISED_IN"
-"""In the environment of every process that belongs to a state folder, with the folder as its value. It is never among
-the variables offered to a shell: whoever carries it is stopped by ``down``.
+"""In the environment of every process that belongs to a state folder, with the folder as its value. It is not
+exported to shells: a process that carries it is stopped by ``down``.
 """
-
-SOCKET_PATH_BYTES: Final = 107
-"""Longest path of a Unix socket on Linux (``sockaddr_un``, less the closing zero)."""
 
 
 class StateFolder:
@@ -43,8 +41,7 @@ class StateFolder:
 
     def create(self) -> None:
         """Make the folder, for its owner only. Raises PenstockError where it cannot hold a socket."""
-        excess = len(os.fsencode(self.supervisor_socket)) - SOCKET_PATH_BYTES
-        if excess > 0:
+        if excess := excess_bytes(self.supervisor_socket):
             raise PenstockError(
                 f"state folder {self.path}: {excess} bytes too long for a Unix socket; "
                 "set PENSTOCK_STATE to a shorter path, such as /tmp/penstock"
@@ -66,8 +63,25 @@ class StateFolder:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """One live run at a time: two would measure each other. Raises PenstockError while another process has one."""
+        with (self.path / "run.lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise PenstockError(
+                    f"another run (pid {lock.read()}) uses the services of {self.path}: wait for its end, or set "
+                    "PENSTOCK_STATE to another folder"
+                ) from None
+            lock.truncate(0)
+            lock.write(str(os.getpid()))
+            lock.flush()
+            yield
+
     def addresses(self) -> Addresses | None:
-        """What ``up`` wrote down, or None while nothing is up."""
+        """Addresses written by ``up``; None while nothing is up."""
         try:
             return msgspec.json.decode(self.endpoints_file.read_bytes(), type=Addresses)
         except FileNotFoundError:
@@ -80,7 +94,7 @@ class StateFolder:
         write_private(self.endpoints_file, msgspec.json.format(msgspec.json.encode(addresses), indent=2))
 
     def forget(self) -> None:
-        """Remove what is true only while services run; data, configs and logs stay."""
+        """Remove the files that are valid only while services run; data, configs and logs stay."""
         for file in (self.endpoints_file, self.supervisor_pid, self.supervisor_socket, self.events_socket):
             file.unlink(missing_ok=True)
         for target in self.scrape_targets.glob("*.json"):

@@ -6,9 +6,8 @@ import secrets
 import time
 from typing import Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-
-from penstock.topics import admin_client, create_topics, delete_topics
+from penstock.adapters.kafka import assign_from_start, make_consumer, make_producer
+from penstock.adapters.topics import admin_client, create_topics, delete_topics
 
 PARTITIONS: Final = 5
 EVENTS: Final = 2_000
@@ -22,31 +21,17 @@ def warm_up(bootstrap: str) -> int:
     topic = f"warm-up-{secrets.token_hex(4)}"
     admin = admin_client(bootstrap)
     create_topics(admin, {topic: PARTITIONS})
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": topic,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "earliest",
-        }
-    )
+    consumer = make_consumer(bootstrap, topic)
     try:
-        producer = Producer(
-            {
-                "bootstrap.servers": bootstrap,
-                "acks": "all",
-                "enable.idempotence": True,
-                "linger.ms": 1,
-                "log_level": 2,  # a broker that has only just come up makes it ask twice, of which it would warn
-            }
-        )
+        # A broker that has just started makes the producer ask twice, which it would log as a warning.
+        producer = make_producer(bootstrap, acks="all", enable_idempotence=True, linger_ms=1, log_level=2)
         value = secrets.token_bytes(EVENT_BYTES)
         for event in range(EVENTS):
             producer.produce(topic, value, partition=event % PARTITIONS)
             if event % 10 == 0:
                 producer.flush(PATIENCE_S)
         producer.flush(PATIENCE_S)
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+        assign_from_start(consumer, topic, range(PARTITIONS))
         came, until_s = 0, time.monotonic() + PATIENCE_S
         while came < EVENTS and time.monotonic() < until_s:
             came += len(consumer.consume(COMMIT_EVERY, timeout=0.5))

@@ -5,7 +5,6 @@ of invocations). 2021: a row an invocation (``app,func,end_timestamp,duration``,
 minus its duration. Tsenos et al. (DEBS 2022, section 6.1) scaled such rates and drew Poisson arrivals in each window.
 """
 
-import csv
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,9 @@ import numpy.typing as npt
 
 from penstock.errors import PenstockError
 from penstock.runspec import Arrivals
-from producers.workloads.contract import Floats, not_negative, positive
+from producers.workloads.contract import Floats, Workload, not_negative, positive
+from producers.workloads.csv_rows import number_in, rows_of
+from producers.workloads.trace import FromFile, Rows
 
 HEADER_2019: Final = ("HashOwner", "HashApp", "HashFunction", "Trigger")
 HEADER_2021: Final = ("app", "func", "end_timestamp", "duration")
@@ -27,11 +28,10 @@ MINUTE_S: Final = 60.0
 
 
 @dataclass(frozen=True)
-class Azure2019:
+class Azure2019(FromFile):
     """Invocations a minute of the 2019 file ``path``, of one function (the beginning of its hash is enough) or of all.
 
     A minute's rate, times ``scale``, holds for ``minute_s`` seconds: below 60 a day passes faster at the same rates.
-    Raises PenstockError that names file, line and value for whatever cannot be played.
     """
 
     path: str
@@ -42,39 +42,28 @@ class Azure2019:
     name: ClassVar[str] = "azure-2019"
     summary: ClassVar[str] = "Azure Functions 2019: invocations a minute, a file a day"
     arrivals: ClassVar[Arrivals] = "poisson"
-    arrivals_fixed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         not_negative(scale=self.scale)
         positive(minute_s=self.minute_s)
-        # Reading now tells about a broken file where the workload is named, not in the middle of preparing a run.
-        assert len(self.rates_per_s) > 0
-
-    @property
-    def duration_s(self) -> float:
-        """All minutes of the file."""
-        return len(self.rates_per_s) * self.minute_s
-
-    def rate_at(self, time_s: npt.ArrayLike) -> Floats:
-        """The rate of the minute in which each time lies."""
-        minute = np.asarray(time_s, dtype=np.float64) // self.minute_s
-        return np.asarray(self.rates_per_s[np.minimum(minute.astype(np.int64), len(self.rates_per_s) - 1)])
+        super().__post_init__()
 
     @cached_property
-    def rates_per_s(self) -> Floats:
-        """Events per second of each minute, shape (minutes,)."""
+    def rows(self) -> Rows:
+        """The rate of each minute."""
         counts = read_2019(Path(self.path))
-        chosen = _chosen(self.path, "function", self.function, {name: float(c.sum()) for name, c in counts.items()})
-        total = np.sum([counts[name] for name in chosen], axis=0)
-        return np.asarray(total / MINUTE_S * self.scale)
+        chosen = [counts[name] for name in counts if name.startswith(self.function)]
+        if not chosen:
+            busiest = sorted(counts, key=lambda name: (-counts[name].sum(), name))[:3]
+            begins = f"no function begins with {self.function!r}; the busiest are {', '.join(busiest)}"
+            raise PenstockError(f"{self.path}: {begins}")
+        return _windows(np.sum(chosen, axis=0) / MINUTE_S * self.scale, self.minute_s)
 
 
 @dataclass(frozen=True)
-class Azure2021:
+class Azure2021(FromFile):
     """Arrivals of the 2021 file ``path``, of one function of one app (the beginnings of their hashes are enough) or of
-    all, as rates over windows of ``window_s``; time 0 is the first of these arrivals.
-
-    A window's rate is multiplied by ``scale``. Raises PenstockError as ``Azure2019`` does.
+    all, as rates over windows of ``window_s``, times ``scale``; time 0 is the first of these arrivals.
     """
 
     path: str
@@ -86,51 +75,43 @@ class Azure2021:
     name: ClassVar[str] = "azure-2021"
     summary: ClassVar[str] = "Azure Functions 2021: a row an invocation"
     arrivals: ClassVar[Arrivals] = "poisson"
-    arrivals_fixed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         not_negative(scale=self.scale)
         positive(window_s=self.window_s)
-        assert len(self.rates_per_s) > 0
-
-    @property
-    def duration_s(self) -> float:
-        """Whole windows up to the last arrival."""
-        return len(self.rates_per_s) * self.window_s
-
-    def rate_at(self, time_s: npt.ArrayLike) -> Floats:
-        """The rate of the window in which each time lies."""
-        window = np.asarray(time_s, dtype=np.float64) // self.window_s
-        return np.asarray(self.rates_per_s[np.minimum(window.astype(np.int64), len(self.rates_per_s) - 1)])
+        super().__post_init__()
 
     @cached_property
-    def rates_per_s(self) -> Floats:
-        """Events per second of each window, shape (windows,)."""
-        all_of_them = read_2021(Path(self.path))
-        app = np.asarray([_begins(name, self.app) for name in all_of_them.app], dtype=bool)
-        func = np.asarray([_begins(name, self.func) for name in all_of_them.func], dtype=bool)
-        for option, wanted, there in (("app", self.app, app), ("func", self.func, app & func)):
-            if not there.any():
-                raise PenstockError(f"{self.path}: no invocation with {option}={wanted}; look into the file for others")
-        arrival_s = all_of_them.arrival_s[app & func]
-        window = np.floor((arrival_s - arrival_s.min()) / self.window_s).astype(np.int64)
-        return np.asarray(np.bincount(window) / self.window_s * self.scale)
+    def rows(self) -> Rows:
+        """The rate of each whole window up to the last arrival."""
+        of_app = [each for each in read_2021(Path(self.path)) if each.app.startswith(self.app)]
+        chosen = [each for each in of_app if each.func.startswith(self.func)]
+        if not chosen:
+            option = f"func={self.func}" if of_app else f"app={self.app}"
+            raise PenstockError(f"{self.path}: no invocation with {option}; look into the file for others")
+        arrival_s = np.asarray([each.arrival_s for each in chosen])
+        window = np.floor((arrival_s - arrival_s[0]) / self.window_s).astype(np.int64)
+        return _windows(np.bincount(window) / self.window_s * self.scale, self.window_s)
 
 
-class Invocations(NamedTuple):
-    """A 2021 trace in order of arrival: ``arrival_s`` and ``duration_s`` in seconds, all of one length."""
+def _windows(rate_per_s: npt.ArrayLike, window_s: float) -> Rows:
+    rates = np.asarray(rate_per_s, dtype=np.float64)
+    return Rows(np.arange(len(rates), dtype=np.float64) * window_s, rates, len(rates) * window_s)
 
-    app: Sequence[str]
-    func: Sequence[str]
-    arrival_s: Floats
-    duration_s: Floats
+
+class Invocation(NamedTuple):
+    """A row of a 2021 trace; ``arrival_s`` in seconds."""
+
+    app: str
+    func: str
+    arrival_s: float
 
 
 def read_2019(path: Path) -> dict[str, Floats]:
     """Invocations of each function in each minute, shape (minutes,); rows of one function are added up."""
     lines = _lines(path, HEADER_2019, "the 2019 trace: HashOwner,HashApp,HashFunction,Trigger,1,2,…,1440")
     _, header = next(lines)
-    minutes = [name.strip() for name in header[len(HEADER_2019) :]]
+    minutes = header[len(HEADER_2019) :]
     if not minutes or minutes != [str(minute) for minute in range(1, len(minutes) + 1)]:
         raise PenstockError(f"{path}: line 1: after Trigger come the minutes 1, 2, … of the day, not {minutes[:3]}")
     counts: dict[str, Floats] = {}
@@ -140,77 +121,44 @@ def read_2019(path: Path) -> dict[str, Floats]:
         values = np.asarray([_number(path, line, cell) for cell in row[len(HEADER_2019) :]])
         if values.min() < 0:
             raise PenstockError(f"{path}: line {line}: {values.min():g} invocations; a count is at least 0")
-        name = row[2].strip()
-        counts[name] = counts[name] + values if name in counts else values
+        counts[row[2]] = counts.get(row[2], 0.0) + values
     if not counts:
         raise PenstockError(f"{path}: no functions below the column names")
     return counts
 
 
-def read_2021(path: Path) -> Invocations:
-    """All invocations of the file, in order of arrival."""
+def read_2021(path: Path) -> list[Invocation]:
+    """All invocations of the file, in order of arrival; there is at least one."""
     lines = _lines(path, HEADER_2021, "the 2021 trace: app,func,end_timestamp,duration")
     next(lines)
-    app, func, end_s, duration_s = list[str](), list[str](), list[float](), list[float]()
+    found: list[Invocation] = []
     for line, row in lines:
         if len(row) < len(HEADER_2021):
             raise PenstockError(f"{path}: line {line}: {len(row)} of {len(HEADER_2021)} columns; complete the row")
-        app.append(row[0].strip())
-        func.append(row[1].strip())
-        end_s.append(_number(path, line, row[2]))
-        duration_s.append(_number(path, line, row[3]))
-        if duration_s[-1] < 0:
-            raise PenstockError(f"{path}: line {line}: duration {row[3].strip()!r} is negative")
-    if not app:
+        end_s, duration_s = _number(path, line, row[2]), _number(path, line, row[3])
+        if duration_s < 0:
+            raise PenstockError(f"{path}: line {line}: duration {row[3]!r} is negative")
+        found.append(Invocation(row[0], row[1], end_s - duration_s))
+    if not found:
         raise PenstockError(f"{path}: no invocations below the column names")
-    arrival_s = np.asarray(end_s) - np.asarray(duration_s)
-    order = np.argsort(arrival_s, kind="stable")
-    return Invocations(
-        [app[i] for i in order], [func[i] for i in order], arrival_s[order], np.asarray(duration_s)[order]
-    )
+    return sorted(found, key=lambda each: each.arrival_s)
 
 
 def _lines(path: Path, header: Sequence[str], what: str) -> Iterator[tuple[int, list[str]]]:
-    """(line, cells), the header first, without blank lines."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file)
-            names = next(rows, [])
-            if [name.strip() for name in names[: len(header)]] != list(header):
-                raise PenstockError(f"{path}: line 1: not {what}; it begins with {','.join(names[:4])!r}")
-            yield 1, names
-            for row in rows:
-                if any(cell.strip() for cell in row):
-                    yield rows.line_num, row
-    except FileNotFoundError:
-        raise PenstockError(f"{path}: no such trace file") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise PenstockError(f"{path}: not a CSV text file ({error}); save it as CSV in UTF-8") from None
-    except OSError as error:
-        raise PenstockError(f"{path}: cannot be read ({error.strerror}); name a CSV file") from None
+    """(line, cells), the header first. Raises PenstockError for another header."""
+    lines = rows_of(path)
+    line, names = next(lines)
+    if names[: len(header)] != list(header):
+        raise PenstockError(f"{path}: line 1: not {what}; it begins with {','.join(names[:4])!r}")
+    yield line, names
+    yield from lines
 
 
 def _number(path: Path, line: int, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = number_in(text)
     if not math.isfinite(value):
-        raise PenstockError(f"{path}: line {line}: {text.strip()!r} is not a finite number")
+        raise PenstockError(f"{path}: line {line}: {text!r} is not a finite number")
     return value
-
-
-def _begins(name: str, wanted: str) -> bool:
-    return name.startswith(wanted)
-
-
-def _chosen(path: str, option: str, wanted: str, weights: Mapping[str, float]) -> list[str]:
-    """The names that begin with what is wanted. PenstockError with the busiest if there is none."""
-    names = [name for name in weights if _begins(name, wanted)]
-    if not names:
-        busiest = sorted(weights, key=lambda name: (-weights[name], name))[:3]
-        raise PenstockError(f"{path}: no {option} begins with {wanted!r}; the busiest are {', '.join(busiest)}")
-    return names
 
 
 # --- AMESoS ----------------------------------------------------------------------------------------------------------
@@ -229,7 +177,7 @@ KNOTS_PER_S: Final[Mapping[Pipeline, tuple[int, ...]]] = {
 
 
 @dataclass(frozen=True)
-class Amesos:
+class AmesosWorkload(Workload):
     """The request rate of one of AMESoS' three pipelines, times ``scale``: 480 s, two peaks, linear between knots."""
 
     pipeline: Pipeline = "document"
@@ -238,7 +186,6 @@ class Amesos:
     name: ClassVar[str] = "amesos"
     summary: ClassVar[str] = "AMESoS: 480 s with two peaks, 150/s (document) or 25/s (synthetic, matrix)"
     arrivals: ClassVar[Arrivals] = "poisson"
-    arrivals_fixed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.pipeline not in KNOTS_PER_S:

@@ -1,12 +1,16 @@
 """Every workload by its name, and the text that names one: ``constant:rate_per_s=200,duration_s=30``."""
 
 import dataclasses
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy.typing as npt
 
 from penstock.errors import PenstockError
-from penstock.registry import make_parameters, unknown
-from producers.workloads.azure import Amesos, Azure2019, Azure2021
-from producers.workloads.contract import Workload
+from penstock.parameters import make_parameters, unknown
+from producers.workloads.azure import AmesosWorkload, Azure2019, Azure2021
+from producers.workloads.contract import Floats, Workload, positive, rates_per_s
 from producers.workloads.published import BinpackWorkload1, NycTaxi
 from producers.workloads.synthetic import Constant, OnOff, Poisson, Sinusoid, Step
 from producers.workloads.trace import Trace
@@ -16,7 +20,7 @@ WORKLOADS: dict[str, type[Workload]] = {
     for kind in (
         BinpackWorkload1,
         NycTaxi,
-        Amesos,
+        AmesosWorkload,
         Trace,
         Azure2019,
         Azure2021,
@@ -32,25 +36,54 @@ WORKLOADS: dict[str, type[Workload]] = {
 def parse_workload(text: str) -> Workload:
     """A workload from ``name`` or ``name:parameter=value[,parameter=value…]``.
 
-    Raises PenstockError for an unknown name or parameter, an impossible value, or a trace that cannot be played.
+    Raises PenstockError for an unknown name or parameter, an impossible value, or an invalid trace.
     """
     name, _, rest = text.partition(":")
     name = name.strip()
     if name not in WORKLOADS:
-        way_out = (
-            f"there are {', '.join(WORKLOADS)} (see `penstock workloads`); a file is played by trace:path=FILE.csv"
-        )
-        raise unknown("workload", name, WORKLOADS, way_out)
+        remedy = f"there are {', '.join(WORKLOADS)} (see `penstock workloads`); a file is trace:path=FILE.csv"
+        raise unknown("workload", name, WORKLOADS, remedy)
     kind = WORKLOADS[name]
     given = _parameters(text, rest)
-    names = {field.name for field in parameter_fields(kind)}
-    required = [field.name for field in parameter_fields(kind) if field.default is dataclasses.MISSING]
-    missing = [parameter for parameter in required if parameter not in given]
-    # A misspelt parameter is the better thing to tell; make_parameters does.
-    if missing and given.keys() <= names:
+    missing = [parameter for parameter in _required(kind) if parameter not in given]
+    # For a misspelt parameter, make_parameters has the better message.
+    if missing and given.keys() <= {field.name for field in parameter_fields(kind)}:
         raise PenstockError(f"{text}: {name} needs {', '.join(missing)}, as in {example(kind)}")
     made: Workload = make_parameters(name, kind, given)
     return made
+
+
+@dataclass(frozen=True)
+class AtRate(Workload):
+    """The workload named ``of``, scaled to a mean of ``mean_per_s`` events per second."""
+
+    of: str
+    mean_per_s: float
+
+    name: ClassVar[str] = "at-rate"
+    summary: ClassVar[str] = "another workload's shape at a mean rate of one's own"
+
+    def __post_init__(self) -> None:
+        positive(mean_per_s=self.mean_per_s)
+
+    @cached_property
+    def shape(self) -> Workload:
+        """The other workload."""
+        return parse_workload(self.of)
+
+    @property
+    def duration_s(self) -> float:
+        """The duration of the other workload."""
+        return self.shape.duration_s
+
+    @cached_property
+    def factor(self) -> float:
+        """Factor of the rates."""
+        return self.mean_per_s / float(rates_per_s(self.shape).mean())
+
+    def rate_at(self, time_s: npt.ArrayLike) -> Floats:
+        """The other workload's rate, scaled."""
+        return self.factor * self.shape.rate_at(time_s)
 
 
 def describe(workload: Workload) -> dict[str, Any]:
@@ -79,8 +112,12 @@ def example(kind: type[Workload]) -> str:
         "rate_per_s": "200", "mean_per_s": "200", "amplitude_per_s": "100", "period_s": "120",
         "on_per_s": "300", "on_s": "20", "off_s": "40", "before_per_s": "100", "after_per_s": "300", "at_s": "60",
     }  # fmt: skip
-    required = [field.name for field in parameter_fields(kind) if field.default is dataclasses.MISSING]
-    return kind.name + (":" + ",".join(f"{name}={samples[name]}" for name in required) if required else "")
+    given = ",".join(f"{name}={samples.get(name, '100')}" for name in _required(kind))
+    return f"{kind.name}:{given}".removesuffix(":")
+
+
+def _required(kind: type[Workload]) -> list[str]:
+    return [field.name for field in parameter_fields(kind) if field.default is dataclasses.MISSING]
 
 
 def _parameters(text: str, rest: str) -> dict[str, str]:

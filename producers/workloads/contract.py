@@ -1,6 +1,6 @@
-"""What a workload is: a rate over time, in events per second.
+"""A workload: a rate over time, in events per second.
 
-Whatever plays one takes one value for each second, the rate in its middle: curves and stepwise traces both fit that.
+A schedule takes one value per second, the rate in its middle; that suits curves and stepwise traces.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ Floats = npt.NDArray[np.float64]
 class Workload(Protocol):
     """A frozen dataclass whose fields are its parameters, units in their names. Impossible values raise ValueError.
 
-    ``arrivals`` is how its events arrive within a second unless the schedule says otherwise; with ``arrivals_fixed`` it
-    may not say otherwise.
+    ``arrivals`` is how its events arrive within a second unless the schedule overrides it, which
+    ``arrivals_fixed`` forbids.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
-    arrivals: ClassVar[Arrivals]
-    arrivals_fixed: ClassVar[bool]
+    arrivals: ClassVar[Arrivals] = "uniform"
+    arrivals_fixed: ClassVar[bool] = False
 
     @property
     def duration_s(self) -> float:
@@ -39,11 +39,11 @@ class Workload(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Playback:
-    """A workload as a run plays it: ``seconds`` of it from ``from_s`` on, ``speed`` times as fast.
+    """A workload as a run uses it: ``seconds`` of it from ``from_s`` on, ``speed`` times as fast.
 
-    Times of this class are the run's: rates are multiplied and durations divided by ``speed`` (design, measurement
-    rule 7). ``from_s`` and ``seconds`` are in the workload's own time; ``seconds`` None means to its end.
-    Raises PenstockError for a part that the workload does not have.
+    Times of this class are the run's: rates are multiplied and durations divided by ``speed``. ``from_s`` and
+    ``seconds`` are in the workload's own time; ``seconds`` None means to its end. Raises PenstockError for a part that
+    the workload does not have.
     """
 
     workload: Workload
@@ -54,13 +54,13 @@ class Playback:
     def __post_init__(self) -> None:
         name, length_s = self.workload.name, self.workload.duration_s
         if not (np.isfinite(self.speed) and self.speed > 0):
-            raise PenstockError(f"speed {self.speed:g}: has to be above 0; 1 plays the workload as it is")
+            raise PenstockError(f"speed {self.speed:g}: has to be above 0; 1 leaves the workload as it is")
         if not 0 <= self.from_s < length_s:
             raise PenstockError(f"from {self.from_s:g} s: {name} runs from 0 to {length_s:g} s; start inside it")
         if self.seconds is None:
             return
         if not self.seconds > 0:
-            raise PenstockError(f"seconds {self.seconds:g}: has to be above 0; leave it out to play {name} to its end")
+            raise PenstockError(f"seconds {self.seconds:g}: has to be above 0; leave it out to use {name} to its end")
         if self.from_s + self.seconds > length_s:
             raise PenstockError(
                 f"{self.seconds:g} s from {self.from_s:g} s: {name} ends at {length_s:g} s; "
@@ -69,18 +69,13 @@ class Playback:
 
     @property
     def played_s(self) -> float:
-        """Seconds of the workload's own time that are played."""
+        """Seconds of the workload's own time that are used."""
         return self.workload.duration_s - self.from_s if self.seconds is None else self.seconds
 
     @property
     def duration_s(self) -> float:
         """How long the run lasts."""
         return self.played_s / self.speed
-
-    @property
-    def step_s(self) -> float:
-        """What a second of the workload lasts in the run."""
-        return 1.0 / self.speed
 
     def step_rates(self) -> Floats:
         """Events per second of the workload's own time, one value for each of its seconds, shape (ceil(played_s),)."""

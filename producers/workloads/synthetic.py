@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.runspec import Arrivals
-from producers.workloads.contract import Floats, not_negative, positive
+from producers.workloads.contract import Floats, Workload, not_negative, positive
 
 
 @dataclass(frozen=True)
-class Constant:
+class Constant(Workload):
     """The same rate all the time."""
 
     rate_per_s: float
@@ -19,8 +19,6 @@ class Constant:
 
     name: ClassVar[str] = "constant"
     summary: ClassVar[str] = "the same rate all the time"
-    arrivals: ClassVar[Arrivals] = "uniform"
-    arrivals_fixed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive(rate_per_s=self.rate_per_s, duration_s=self.duration_s)
@@ -31,27 +29,17 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(Constant):
     """A Poisson process: constant rate, exponential times between events. The schedule's seed draws it."""
-
-    rate_per_s: float
-    duration_s: float = 60.0
 
     name: ClassVar[str] = "poisson"
     summary: ClassVar[str] = "a Poisson process of constant rate"
     arrivals: ClassVar[Arrivals] = "poisson"
     arrivals_fixed: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        positive(rate_per_s=self.rate_per_s, duration_s=self.duration_s)
-
-    def rate_at(self, time_s: npt.ArrayLike) -> Floats:
-        """``rate_per_s``, whatever the time."""
-        return np.full(np.shape(time_s), self.rate_per_s)
-
 
 @dataclass(frozen=True)
-class Sinusoid:
+class Sinusoid(Workload):
     """``mean_per_s`` + ``amplitude_per_s`` · sin(2πt/``period_s``): begins at the mean and rises."""
 
     mean_per_s: float
@@ -61,8 +49,6 @@ class Sinusoid:
 
     name: ClassVar[str] = "sinusoid"
     summary: ClassVar[str] = "a sine around a mean"
-    arrivals: ClassVar[Arrivals] = "uniform"
-    arrivals_fixed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive(mean_per_s=self.mean_per_s, period_s=self.period_s, duration_s=self.duration_s)
@@ -81,7 +67,7 @@ class Sinusoid:
 
 
 @dataclass(frozen=True)
-class OnOff:
+class OnOff(Workload):
     """``on_per_s`` for ``on_s`` seconds, then ``off_per_s`` for ``off_s`` seconds, over and over; begins with on."""
 
     on_per_s: float
@@ -92,8 +78,6 @@ class OnOff:
 
     name: ClassVar[str] = "on-off"
     summary: ClassVar[str] = "two rates that take turns"
-    arrivals: ClassVar[Arrivals] = "uniform"
-    arrivals_fixed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         positive(on_per_s=self.on_per_s, on_s=self.on_s, off_s=self.off_s, duration_s=self.duration_s)
@@ -106,7 +90,7 @@ class OnOff:
 
 
 @dataclass(frozen=True)
-class Step:
+class Step(Workload):
     """``before_per_s`` until ``at_s``, ``after_per_s`` from then on."""
 
     before_per_s: float
@@ -116,8 +100,6 @@ class Step:
 
     name: ClassVar[str] = "step"
     summary: ClassVar[str] = "one rate, then another"
-    arrivals: ClassVar[Arrivals] = "uniform"
-    arrivals_fixed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         not_negative(before_per_s=self.before_per_s, after_per_s=self.after_per_s)

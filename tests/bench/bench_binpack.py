@@ -13,8 +13,8 @@ import numpy as np
 
 from controller.scalers.binpack import Binpack, BinpackParameters
 from controller.scalers.binpack_tail import BinpackTail, BinpackTailParameters
-from controller.scalers.packing import Load, bin_size, least_loaded
-from controller.scalers.packing_fast import least_loaded_fast
+from controller.scalers.shared.packing import Load, bin_size, least_loaded
+from controller.scalers.shared.packing_fast import least_loaded_fast
 from penstock.contracts import Decision, PartitionObservation, ReplicaCounts, StreamObservation
 from penstock.plan import range_groups
 

@@ -28,6 +28,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from infra.local.ports import free_port
 from infra.local.service import listens
+from penstock.adapters.topics import admin_client, create_topics, delete_topics
 from penstock.functions import FunctionReport
 from penstock.records import Event, encode, result_decoder
 from penstock.rundir import RunDirectory
@@ -35,7 +36,6 @@ from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
 from penstock.signing import Signer
 from penstock.systems import FunctionSpec, FunctionSystem
-from penstock.topics import admin_client, create_topics, delete_topics
 
 CLAIM_S = 0.002
 FLOOR_S = 0.005

@@ -21,10 +21,9 @@ import numpy as np
 import pika
 import psutil
 
-from controller.monitors.depths import Depths
-from controller.routing import Routing
-from controller.routing_board import RoutingBoard
-from penstock.amqp import PUBLISHED_NS, Management, main_queue, sub_queue
+from controller.fleets.queue.routing import Routing
+from controller.fleets.queue.routing_store import RoutingBoard
+from penstock.adapters.amqp import PUBLISHED_NS, Depths, Management, main_queue, sub_queue
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
@@ -111,7 +110,9 @@ def pace(endpoints: Endpoints, *, bare: bool) -> Pace:
         directory = RunDirectory(Path(folder))
         preload(endpoints, directory, management)
         run = directory.spec().run
-        program = (__file__, "--bare") if bare else ("-m", "controller.forwarder", "--prefetch", str(PREFETCH))
+        program = (
+            (__file__, "--bare") if bare else ("-m", "controller.fleets.queue.forwarder", "--prefetch", str(PREFETCH))
+        )
         process = subprocess.Popen((sys.executable, *program, "--run", folder))
         try:
             return measured(depths, [sub_queue(run, queue) for queue in QUEUES], process)
@@ -127,7 +128,7 @@ def measured(depths: Depths, queues: Sequence[str], process: "subprocess.Popen[b
     watched = psutil.Process(process.pid)
     begun: tuple[float, float, int] | None = None
     while process.poll() is None:
-        moved, now_s = sum(depths.read(queues).ready.values()), time.monotonic()
+        moved, now_s = sum(depths.read(queues).values()), time.monotonic()
         cpu_s = sum(watched.cpu_times()[:2])
         if begun is None and moved >= WARM_UP * EVENTS:
             begun = now_s, cpu_s, moved

@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import httpx
 
-from functions.brood import Brood, look
-from functions.gateway.parents import PARENTS
+from functions.fork_protocol import BackendState, look
+from functions.gateway.backends import SOCKETS
 from infra.local.ports import free_port
 
 FUNCTION = "sha256"
@@ -216,9 +216,9 @@ def wait(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def brood(state: Path) -> Brood:
-    """The function's replicas, as their warm parent tells."""
-    (parent,) = (state / PARENTS).iterdir()
+def brood(state: Path) -> BackendState:
+    """The function's replicas, as their fork server tells."""
+    (parent,) = (state / SOCKETS).iterdir()
     return look(parent)
 
 

@@ -19,12 +19,13 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 
 import consumers.worker
 from consumers.assignor import PlanAssignor
-from consumers.group import _Rebalances as Rebalances
-from consumers.private_run import PrivateRun
-from controller.plan_service import PlanService
-from controller.plans import PlanBoard
+from consumers.group import GroupConsumer
+from controller.fleets.stream.assignment import AssignmentPlanner
+from controller.fleets.stream.plan_service import PlanService
+from penstock.records import encode
 from penstock.runspec import WorkerSpec
 from penstock.settings import Endpoints
+from tests.consumers.observed_run import ObservedRun
 
 REPLICAS = ("p-0", "p-1", "p-2")
 PLANS = (((0, 1), (2, 3), (4,)), ((0, 2), (1, 3), (4,)))
@@ -99,7 +100,7 @@ CASES = {
 
 
 @contextmanager
-def load(run: PrivateRun) -> Iterator[None]:
+def load(run: ObservedRun) -> Iterator[None]:
     """Events at a steady rate, to the partitions in turn."""
     ending = threading.Event()
 
@@ -108,7 +109,7 @@ def load(run: PrivateRun) -> Iterator[None]:
         for number in range(10_000_000):
             if ending.wait(max(0.0, began + number / RATE_PER_S - time.monotonic())):
                 return
-            run.send([number], wait=False)
+            run.send_raw(encode(run.event(number)), number % PARTITIONS)
 
     sender = threading.Thread(target=send)
     sender.start()
@@ -123,15 +124,17 @@ def rebalances(endpoints: Endpoints, case: Case, rounds: int) -> list[tuple[floa
     """Seconds of each rebalance from the proposal of a plan to (the last member's assignment, the last partition
     that is consumed again).
     """
-    with PrivateRun(endpoints, purpose="bench", partitions=PARTITIONS, worker=case.worker) as run:
-        board = PlanBoard(join_timeout_s=30, directed=case.worker.directed_rebalance)
+    with ObservedRun(endpoints, purpose="bench", partitions=PARTITIONS, worker=case.worker) as run:
+        board = AssignmentPlanner(join_timeout_s=30, directed=case.worker.directed_rebalance)
         service = PlanService(board, group=run.spec.group, fleet=run.spec.fleet, url="http://127.0.0.1:0")
         service.start()
         run.controller = service.url
         try:
             service.propose(PLANS[0], REPLICAS, 0)
             for replica in REPLICAS:
-                run.start(replica, cooperative_worker(run, replica) if case.cooperative else ())
+                if case.cooperative:
+                    run.commands[replica] = cooperative_worker(run, replica)
+                run.start(replica)
             wait_for(service, epoch=1, timeout_s=60)
             with load(run):
                 time.sleep(1)
@@ -140,11 +143,11 @@ def rebalances(endpoints: Endpoints, case: Case, rounds: int) -> list[tuple[floa
             service.stop()
 
 
-def one_rebalance(run: PrivateRun, service: PlanService, round_: int, heartbeat_s: float) -> tuple[float, float]:
+def one_rebalance(run: ObservedRun, service: PlanService, round_: int, heartbeat_s: float) -> tuple[float, float]:
     """Propose, let it happen, and read from the results when each partition's holder went on."""
     # Not in step with heartbeats or fetches.
     time.sleep(0.3 + 0.37 * (round_ % 7) / 7)
-    before = service.assigned()
+    before = service.snapshot().assigned()
     planned_ns = time.time_ns()
     service.propose(PLANS[(round_ + 1) % 2], REPLICAS, 0)
     wait_for(service, epoch=round_ + 2, timeout_s=20 + 2 * heartbeat_s)
@@ -158,7 +161,7 @@ def one_rebalance(run: PrivateRun, service: PlanService, round_: int, heartbeat_
     return (assigned_ns - planned_ns) / 1e9, (consumed_again_ns(run, awaited) - planned_ns) / 1e9
 
 
-def consumed_again_ns(run: PrivateRun, awaited: dict[int, tuple[str, int]]) -> int:
+def consumed_again_ns(run: ObservedRun, awaited: dict[int, tuple[str, int]]) -> int:
     """When the last partition's holder took an event of it, ``awaited``: holder and the time since when that counts."""
     again: dict[int, int] = {}
     for result in run.results(10.0):
@@ -175,27 +178,27 @@ def wait_for(service: PlanService, epoch: int, timeout_s: float) -> None:
     """Return when the plan's partitions are all held as it says, by members that follow it."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        plan, held = service.current, service.assigned()
+        plan, held = service.snapshot().current, service.snapshot().assigned()
         if plan is not None and plan.epoch == epoch and sorted(held.values()) == sorted(plan.groups):
             return
         time.sleep(0.002)
-    raise SystemExit(f"plan {epoch} was not taken up within {timeout_s:g} s: {service.assigned()}")
+    raise SystemExit(f"plan {epoch} was not taken up within {timeout_s:g} s: {service.snapshot().assigned()}")
 
 
-def cooperative_worker(run: PrivateRun, replica: str) -> tuple[str, ...]:
+def cooperative_worker(run: ObservedRun, replica: str) -> tuple[str, ...]:
     """Command of a worker with the cooperative assignor."""
     return (sys.executable, __file__, "--cooperative-worker", str(run.path), replica)
 
 
 def become_cooperative_worker(directory: str, replica: str) -> None:
     """The worker with the other assignor; it also has to report when partitions are only taken from it."""
-    revoke = Rebalances.on_partitions_revoked
+    revoke = GroupConsumer.on_partitions_revoked
 
-    async def revoke_and_report(self: Rebalances, revoked: set[Any]) -> None:
+    async def revoke_and_report(self: GroupConsumer, revoked: set[Any]) -> None:
         await revoke(self, revoked)
-        self._consumer.assigned()
+        await self.on_partitions_assigned(set())
 
-    setattr(Rebalances, revoke.__name__, revoke_and_report)
+    setattr(GroupConsumer, revoke.__name__, revoke_and_report)
     setattr(consumers.worker, PlanAssignor.__name__, CooperativePlanAssignor)
     sys.exit(consumers.worker.main(["--run", directory, "--replica", replica]))
 

@@ -20,11 +20,11 @@ from penstock.records import encode
 from penstock.runspec import Arrivals, RunSpec, ScalerSpec
 from penstock.schedule import Schedule
 from penstock.settings import Endpoints
-from producers.delivery import SenderFigures
+from producers.delivery import SenderFigures, figures_of
 from producers.encoding import signed_records
 from producers.schedule import make_schedule
 from producers.sender import AHEAD, Sender, make_producer
-from producers.workloads import Constant
+from producers.workloads.synthetic import Constant
 
 PARTITIONS = 5
 SIGNING_KEY = bytes(range(32))
@@ -102,7 +102,7 @@ def punctuality(kafka: str, arrivals: Arrivals, seconds: float) -> SenderFigures
     with _topic(kafka, f"bench-sender-{arrivals}-{time.time_ns()}", seconds) as spec:
         sending = _sender(kafka, spec, schedule, LEAD_S)
         sending.run()
-        return sending.log.figures()
+        return figures_of(sending.log.table(unsent="not sent"))
 
 
 def plain_sleep_p99_ms(seconds: float) -> float:

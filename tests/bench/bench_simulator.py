@@ -21,9 +21,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from controller.journal import RunJournal
+from controller.journal import DecisionsFile
 from controller.loop import Loop
-from experiments.analysis.measurement import analyse
 from experiments.catalogue import find_experiment
 from experiments.driver import describe, schedule_of
 from experiments.experiment import Options
@@ -33,11 +32,13 @@ from penstock.registry import make_scaler
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.schedule import Schedule
-from simulator.clock import VirtualClock
+from report.analysis.measurement import analyse
+from report.analysis.run_data import RunData
+from simulator.clock import EPOCH_NS, VirtualClock
 from simulator.engine import EventTable, Floats
-from simulator.lindley import shared_queue
 from simulator.stream import StreamEngine, make_engine
-from simulator.world import EpochJournal, SimWorld
+from simulator.world import SimWorld
+from tests.support.shared_queue import shared_queue
 
 INSTALL = "not installed: uv sync --group bench"
 MU, SERVERS, RHO = 1.0, 4, 0.8
@@ -88,8 +89,6 @@ class Nowhere:
 
     def tick(self, record: object) -> None: ...
 
-    def replicas(self, events: object) -> None: ...
-
 
 def loop_over(spec: RunSpec, engine: StreamEngine, clock: VirtualClock, journal: Any) -> Loop:
     return Loop(
@@ -130,7 +129,7 @@ def bench_tick() -> None:
         engine = make_engine(spec, schedule)
         directory = RunDirectory.create(Path(tempfile.mkdtemp()), "bench", "linear")
         clock, deciding_s = VirtualClock(engine.advance), 0.0
-        loop = loop_over(spec, engine, clock, EpochJournal(RunJournal(directory)))
+        loop = loop_over(spec, engine, clock, DecisionsFile(directory, EPOCH_NS))
         scaler = loop._acting
         decide = scaler.decide
 
@@ -170,7 +169,7 @@ def bench_experiment(name: str, target: str) -> None:
             directory, spec = describe(experiment, "binpack-tail", options, Path(folder))
             took = {"schedule": cpu_s(lambda: schedule_of(experiment, options, spec).write(directory.schedule_file))}
             took["prepare"] = cpu_s(lambda: world.prepare(spec, directory))
-            world.start()
+            world.run.start()
             deciding_s = 0.0
             decide = Loop._decide
 
@@ -187,8 +186,8 @@ def bench_experiment(name: str, target: str) -> None:
             finally:
                 Loop._decide = decide  # type: ignore[method-assign]
             took |= {"engine + loop": run_s - deciding_s, "decide": deciding_s}
-            took["raw results"] = cpu_s(world.collect)
-            took["analysis"] = cpu_s(lambda: analyse(directory, in_flight=0))
+            took["raw results"] = cpu_s(world.run.collect)
+            took["analysis"] = cpu_s(lambda: analyse(RunData(directory), in_flight=0))
             return took
 
     rounds = [once() for _ in range(3)]
@@ -199,8 +198,8 @@ def bench_experiment(name: str, target: str) -> None:
 
 def play_out(world: SimWorld, spec: RunSpec) -> None:
     """To the last event."""
-    world.wait_until(spec.duration_s)
-    world.drain()
+    world.run.wait_until(spec.duration_s)
+    world.run.drain()
 
 
 def bench_day() -> None:

@@ -8,6 +8,7 @@ import argparse
 import sys
 import time
 from collections import deque
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from consumers.ledger import Booking, Ledger
-from consumers.private_run import PrivateRun
 from penstock.records import Event, Result, encode, event_decoder
 from penstock.rundir import RunDirectory
 from penstock.runspec import WorkerSpec
 from penstock.settings import Endpoints
+from tests.consumers.observed_run import ObservedRun
 
 CLAIM = 0.7
 WARM_UP = 0.2
@@ -98,15 +99,16 @@ def commit(consumer: Any, source: TopicPartition, offset: int) -> None:
 
 def rate(endpoints: Endpoints, batch: int, events: int, *, bare: bool) -> float:
     """Events per second of one process on a preloaded topic of its own."""
-    with PrivateRun(
+    with ObservedRun(
         endpoints, purpose="bench", worker=WorkerSpec(service_time_s=0, commit_every=batch, session_timeout_s=10)
     ) as run:
         run.send(range(events))
         if bare:
-            run.start("bare", [sys.executable, __file__, "--bare", str(run.path)])
+            run.commands["bare"] = (sys.executable, __file__, "--bare", str(run.path))
+            run.start("bare")
         else:
             run.start("worker")
-        finished = np.sort([result.finished_ns for result in run.collect(events, 20)])
+        finished = np.sort([result.finished_ns for result in islice(run.results(20), events)])
     if len(finished) < events:
         raise SystemExit(f"{'bare loop' if bare else 'worker'}: only {len(finished)} of {events} results came")
     counted = finished[int(WARM_UP * events) :]

@@ -9,8 +9,8 @@ import pytest
 from infra.kubernetes.kubectl import Kubectl
 from infra.kubernetes.services import NAMESPACE, ClusterServices
 from infra.local.services import LocalServices
-from infra.local.settings import ServiceSettings
 from penstock.settings import Folders
+from tests.support.services import on_free_ports
 
 
 class SharedOverlay:
@@ -25,7 +25,7 @@ class SharedOverlay:
         if self._services is None:
             skip_if_in_use(self._cluster)
             folder = Path(tempfile.mkdtemp(prefix="penstock-"))
-            services = ClusterServices(LocalServices(Folders(state=folder), ServiceSettings.on_free_ports()))
+            services = ClusterServices(LocalServices(Folders(state=folder), on_free_ports()))
             services.up()
             services.local.up(())
             self._services = services

@@ -10,9 +10,9 @@ import yaml
 from infra.kubernetes.kubectl import Kubectl
 from infra.kubernetes.services import BASE, NAMESPACE, ClusterServices
 from infra.local.services import LocalServices
-from infra.local.settings import ServiceSettings
 from penstock.errors import PenstockError
 from penstock.settings import Folders
+from tests.support.services import on_free_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -31,7 +31,7 @@ def overlay(penstock_namespace: Kubectl, tmp_path: Path) -> Overlay:
         patches = [{"target": {"kind": "Deployment|StatefulSet"}, "patch": soon}]
         kustomization = {"kind": "Kustomization", "resources": [cluster], "patches": patches, **more}
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-        local = LocalServices(Folders(state=tmp_path / "state"), ServiceSettings.on_free_ports())
+        local = LocalServices(Folders(state=tmp_path / "state"), on_free_ports())
         return ClusterServices(local, overlay=str(folder))
 
     return make

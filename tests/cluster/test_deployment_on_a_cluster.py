@@ -1,7 +1,7 @@
 """The actuator over a Deployment against a real API server, with pods that behave as members of a group do.
 
-The pods run ``tests/controller/trivial_member.py`` in Penstock's own image (PENSTOCK_TEST_IMAGE names another one). The
-actuator has the rights of the controller's Role and no others.
+The pods run ``tests/controller/fleets/stream/trivial_member.py`` in Penstock's own image
+(PENSTOCK_TEST_IMAGE names another one). The actuator has the rights of the controller's Role and no others.
 """
 
 import os
@@ -16,25 +16,36 @@ import kubernetes
 import msgspec
 import pytest
 
-from controller.actuators.consumer_group import ConsumerGroup
-from controller.actuators.kubernetes import DeploymentActuator
-from controller.plan_service import PlanService
-from controller.plans import PlanBoard
+from controller.fleets.stream.assignment import AssignmentPlanner
+from controller.fleets.stream.plan_service import PlanService
+from controller.fleets.stream.pod_actuator import DeploymentActuator
 from infra.kubernetes.kubectl import Kubectl
+from penstock.adapters.kubernetes.deployment import Deployment
+from penstock.adapters.kubernetes.informer import KubernetesError
+from penstock.adapters.kubernetes.pods import Pod
 from penstock.contracts import POD_STEPS, Actuator, Decision, ReplicaEvent
-from penstock.kubernetes.deployment import Deployment
-from penstock.kubernetes.pods import Pod
-from penstock.kubernetes.watched import KubernetesError
+from penstock.runspec import RunSpec, ScalerSpec
 from tests.cluster.gate import Gate
 from tests.conformance.ports import ActuatorConformance
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.cluster
 
 FLEET = "payments"
 AWAY_S = 20.0
-GROUP = ConsumerGroup(fleet=FLEET, partitions=4, max_replicas=3)
+SPEC = RunSpec(
+    run="r",
+    experiment="test",
+    world="kubernetes",
+    scaler=ScalerSpec(name="none"),
+    fleet=FLEET,
+    partitions=4,
+    duration_s=1,
+    max_replicas=3,
+    join_timeout_s=2.5,
+)
 IMAGE = os.environ.get("PENSTOCK_TEST_IMAGE", "penstock/app:0.1.0")
-MEMBER = Path(__file__).parent.parent / "controller" / "trivial_member.py"
+MEMBER = Path(__file__).parent.parent / "controller" / "fleets" / "stream" / "trivial_member.py"
 ASK = """
 import json, os, sys, time, urllib.request
 url = f"{sys.argv[1]}/groups/group/replicas/{os.environ['POD_NAME']}?wait_s=20"
@@ -149,7 +160,9 @@ class Stage:
         self.kubectl = namespace
         self.client = grant(namespace, role(manifests), gate)
         address = host_address(namespace)
-        self.plans = PlanService(PlanBoard(join_timeout_s=20), group="group", fleet=FLEET, url=f"http://{address}:0")
+        self.plans = PlanService(
+            AssignmentPlanner(join_timeout_s=20), group="group", fleet=FLEET, url=f"http://{address}:0"
+        )
         self.plans.start()
         data = {"trivial_member.py": MEMBER.read_text()}
         test = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test"}, "data": data}
@@ -157,10 +170,10 @@ class Stage:
         self.actuator: DeploymentActuator | None = None
         self.happened: list[ReplicaEvent] = []
 
-    def start(self, roster: Any = None) -> DeploymentActuator:
+    def start(self, replicas: Any = None) -> DeploymentActuator:
         """An actuator at work, perhaps after another one."""
         deployment = Deployment(self.kubectl.namespace, FLEET, self.client)
-        self.actuator = actuator = DeploymentActuator(GROUP, self.plans, deployment=deployment, roster=roster)
+        self.actuator = actuator = DeploymentActuator(SPEC, self.plans, deployment, replicas)
         actuator.connect()
         actuator.start()
         return actuator
@@ -246,9 +259,9 @@ def test_the_pod_that_the_plan_wants_gone_goes_though_it_is_the_oldest(stage: St
     stage.wait(stage.joined(1))
     actuator.apply(scale("up", 3, ((0,), (1, 2), (3,))))
     stage.wait(stage.joined(3))
-    stage.wait(lambda: sorted(stage.plans.assigned().values()) == [(0,), (1, 2), (3,)])
+    stage.wait(lambda: sorted(stage.plans.snapshot().assigned().values()) == [(0,), (1, 2), (3,)])
     pods = stage.pods()
-    holds = {partitions: replica for replica, partitions in stage.plans.assigned().items()}
+    holds = {partitions: replica for replica, partitions in stage.plans.snapshot().assigned().items()}
     smallest = holds[(0,)]
     actuator.apply(scale("down", 2, ((1, 2, 0), (3,))))
     stage.wait(lambda: list(actuator.replicas().values()) == ["joined", "joined"])
@@ -345,8 +358,8 @@ def test_every_verb_of_the_role_is_needed(
         {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "test"}, "data": {}},
         member_deployment("http://127.0.0.1:1"),
     )
-    plans = PlanService(PlanBoard(join_timeout_s=20), group="group", fleet=FLEET, url="http://127.0.0.1:0")
-    actuator = DeploymentActuator(GROUP, plans, deployment=Deployment(namespace.namespace, FLEET, client))
+    plans = PlanService(AssignmentPlanner(join_timeout_s=20), group="group", fleet=FLEET, url="http://127.0.0.1:0")
+    actuator = DeploymentActuator(SPEC, plans, Deployment(namespace.namespace, FLEET, client))
     if fails == "connect":
         with pytest.raises(KubernetesError, match=f"cannot {verb} resource"):
             actuator.connect()
@@ -356,10 +369,11 @@ def test_every_verb_of_the_role_is_needed(
     actuator.start()
     try:
         actuator.apply(scale("up", 1))
-        deadline = time.monotonic() + 30
-        while not any(f"cannot {verb} resource" in record.getMessage() for record in caplog.records):
-            assert time.monotonic() < deadline, [record.getMessage() for record in caplog.records]
-            time.sleep(0.05)
+        eventually(
+            lambda: any(f"cannot {verb} resource" in record.getMessage() for record in caplog.records),
+            lambda: [record.getMessage() for record in caplog.records],
+            within_s=30,
+        )
     finally:
         actuator.stop()
 

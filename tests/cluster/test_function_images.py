@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.kubernetes.functions import confined
+from infra.kubernetes.functions import CONFINED
 from infra.kubernetes.kubectl import Kubectl
 from penstock import __version__
 from penstock.errors import PenstockError
@@ -39,7 +39,7 @@ def pod(function: str, floor_s: float) -> dict[str, Any]:
         "imagePullPolicy": "Never",
         "env": [{"name": "floor_s", "value": str(floor_s)}],
         "readinessProbe": {"httpGet": {"path": "/_/ready", "port": 8080}, "periodSeconds": 1},
-        "securityContext": confined(),
+        "securityContext": CONFINED,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
     spec = {

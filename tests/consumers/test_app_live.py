@@ -11,15 +11,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from consumers.private_queue_run import PrivateQueueRun
 from consumers.service_times import QueueServiceTimes, TopicServiceTimes
-from penstock.amqp import Management
 from penstock.apps import AppReport
 from penstock.records import Result, encode
 from penstock.schedule import Schedule
 from penstock.settings import Endpoints
 from penstock.systems import JobSpec, NetworkSystem, QueueSystem, TopicSpec
-from tests.consumers.worker_rig import PATIENCE_S, balance, until
+from tests.consumers.private_queue_run import PrivateQueueRun
+from tests.consumers.worker_rig import PATIENCE_S, balance
+from tests.support.broker_view import BrokerView
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.live
 
@@ -52,7 +53,7 @@ def make_run(queue_services: Endpoints) -> Iterator[MakeRun]:
 def report(run: PrivateQueueRun, replica: str = "bank-1") -> AppReport:
     """A report that was made after this call."""
     asked_ns = time.time_ns()
-    until(
+    eventually(
         lambda: replica in run.board.reports() and run.board.reports()[replica].at_ns > asked_ns,
         lambda: run.log(replica),
     )
@@ -74,7 +75,7 @@ def test_each_event_takes_the_time_that_the_runs_seed_gives_it_and_the_report_ad
     times = QueueServiceTimes(system, run.spec.seed)
     floors_s = np.asarray([times.floor_ns(result.id) / 1e9 for result in results])
     assert np.all(service_s(results) >= floors_s - 1e-3)
-    until(lambda: report(run).busy == 0)
+    eventually(lambda: report(run).busy == 0)
     told = report(run)
     assert (told.containers, told.completed) == (4, 200)
     assert told.busy_s == pytest.approx(service_s(results).sum(), rel=1e-3)
@@ -87,22 +88,22 @@ def test_each_event_takes_the_time_that_the_runs_seed_gives_it_and_the_report_ad
 def test_a_container_that_is_wanted_no_more_finishes_its_event_first(make_run: MakeRun) -> None:
     run = make_run(QueueSystem(service_rate_per_s=0.4, service_law="deterministic"), containers=3)
     run.start("bank-1")
-    until(lambda: report(run).containers == 3)
+    eventually(lambda: report(run).containers == 3)
     run.send(range(4))
-    until(lambda: report(run).busy == 3)
+    eventually(lambda: report(run).busy == 3)
     run.board.want("bank-1", 1)
     results = run.collect(4, PATIENCE_S)
     assert len(results) == 4
     assert {result.attempt for result in results} == {1}
-    until(lambda: report(run).containers == 1)
+    eventually(lambda: report(run).containers == 1)
     # The fourth was served by the only one that had stayed.
     last = max(results, key=lambda result: result.started_ns)
     assert last.worker == "bank-1.1"
     assert sorted(result.worker for result in results) == ["bank-1.1", "bank-1.1", "bank-1.2", "bank-1.3"]
     run.board.want("bank-1", 0)
-    until(lambda: report(run).containers == 0)
+    eventually(lambda: report(run).containers == 0)
     run.send([4])
-    until(lambda: run.management.queues(run.spec.run)[run.queues[0]].ready == 1)
+    eventually(lambda: run.management.queues(run.spec.run)[run.queues[0]].ready == 1)
     run.board.want("bank-1", 2)
     assert [result.id for result in run.collect(1, PATIENCE_S)] == [4]
 
@@ -122,8 +123,8 @@ def test_nothing_is_left_of_a_run(queue_services: Endpoints) -> None:
         assert len(run.collect(5, PATIENCE_S)) == 5
         assert run.stop("bank-1", PATIENCE_S) == 0, run.log("bank-1")
         assert run.board.reports()["bank-1"].containers == 0  # its last words
-    management = Management(queue_services.require("rabbitmq_management"))
-    until(lambda: len(management.objects(run.spec.run)) == 0)
+    management = BrokerView(queue_services.require("rabbitmq_management"))
+    eventually(lambda: len(management.objects(run.spec.run)) == 0)
     management.close()
 
 
@@ -186,7 +187,7 @@ def test_a_job_loses_nothing_though_the_consumers_of_a_topic_are_killed(make_run
     for topic in ("A", "D"):
         run.start(topic)
     sent = send_jobs(run, 300)
-    until(lambda: len(run.ledger.booked_ids()) > 30)
+    eventually(lambda: len(run.ledger.booked_ids()) > 30)
     for topic in ("D", "A"):
         run.processes[topic].send_signal(signal.SIGKILL)
         run.processes[topic].wait()

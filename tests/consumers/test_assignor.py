@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from consumers.assignor import MemberData, PlanAssignor, planned
-from controller.plan_service import PlanService
-from controller.plans import PlanBoard
+from controller.fleets.stream.assignment import AssignmentPlanner
+from controller.fleets.stream.plan_service import PlanService
 from penstock.contracts import Groups
 from penstock.plan import MemberReport, Plan
 
@@ -35,7 +35,7 @@ FIVE = Cluster({TOPIC: 5})
 
 @pytest.fixture
 def service() -> Iterator[PlanService]:
-    running = PlanService(PlanBoard(join_timeout_s=5), group="g", fleet="f", url="http://127.0.0.1:0")
+    running = PlanService(AssignmentPlanner(join_timeout_s=5), group="g", fleet="f", url="http://127.0.0.1:0")
     running.start()
     yield running
     running.stop()
@@ -45,8 +45,9 @@ def in_force(service: PlanService, groups: Groups, *members: str) -> None:
     for at_ns, member in enumerate(members):
         service.report(member, MemberReport(phase="joined", at_ns=at_ns + 1))
     service.propose(groups, members, now_s=0)
-    assert service.current is not None
-    assert service.current.groups == groups
+    plan = service.snapshot().current
+    assert plan is not None
+    assert plan.groups == groups
 
 
 def joining(assignor: PlanAssignor, topics: tuple[str, ...] = (TOPIC,)) -> Any:

@@ -9,9 +9,9 @@ from kafka import TopicPartition
 
 from consumers.assignor import PlanAssignor
 from consumers.group import GroupConsumer
-from consumers.private_run import PrivateRun
 from penstock.runspec import WorkerSpec
 from penstock.settings import Endpoints
+from tests.consumers.observed_run import ObservedRun
 
 pytestmark = pytest.mark.live
 
@@ -21,7 +21,7 @@ PATIENCE_S = 20.0
 class Member:
     """One consumer and what it was told."""
 
-    def __init__(self, run: PrivateRun, name: str) -> None:
+    def __init__(self, run: ObservedRun, name: str) -> None:
         self.assignments: list[set[TopicPartition]] = []
         self.consumer = GroupConsumer(
             bootstrap=run.endpoints.require("kafka"),
@@ -43,13 +43,13 @@ class Member:
 
 
 @pytest.fixture
-def run(services: Endpoints) -> Iterator[PrivateRun]:
-    with PrivateRun(services, purpose="test", partitions=2) as opened:
+def run(services: Endpoints) -> Iterator[ObservedRun]:
+    with ObservedRun(services, purpose="test", partitions=2) as opened:
         yield opened
 
 
 @pytest.fixture
-def join(run: PrivateRun) -> Iterator[Callable[[str], Member]]:
+def join(run: ObservedRun) -> Iterator[Callable[[str], Member]]:
     members: list[Member] = []
 
     def make(name: str) -> Member:
@@ -61,7 +61,7 @@ def join(run: PrivateRun) -> Iterator[Callable[[str], Member]]:
         member.consumer.close()
 
 
-def test_a_first_commit_never_skips_what_was_read_ahead(run: PrivateRun, join: Callable[[str], Member]) -> None:
+def test_a_first_commit_never_skips_what_was_read_ahead(run: ObservedRun, join: Callable[[str], Member]) -> None:
     run.send(range(20))
     member = join("a")
     member.until_assigned()
@@ -89,7 +89,7 @@ def test_a_lone_member_that_asks_for_a_rejoin_gets_exactly_one_more_rebalance(jo
 
 
 def test_what_was_read_ahead_of_a_partition_that_stays_is_kept_over_a_rebalance(
-    run: PrivateRun, join: Callable[[str], Member]
+    run: ObservedRun, join: Callable[[str], Member]
 ) -> None:
     run.send(range(20))
     member = join("a")

@@ -1,7 +1,7 @@
 """A member's ear and voice: it rejoins when it must, once, and is never silent for long about where it is."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import msgspec
@@ -9,18 +9,13 @@ import pytest
 
 from consumers.assignor import AssignmentData, PlanAssignor
 from consumers.membership import Membership
-from controller.plan_service import PlanService
-from controller.plans import PlanBoard
+from controller.fleets.stream.assignment import AssignmentPlanner
+from controller.fleets.stream.plan_service import PlanService
+from penstock.contracts import Groups
 from penstock.plan import MemberReport
+from tests.support.eventually import eventually
 
 GROUPS = ((0, 1, 2),)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Member:
@@ -47,7 +42,7 @@ class Member:
 
 @pytest.fixture
 def service() -> Iterator[PlanService]:
-    running = PlanService(PlanBoard(join_timeout_s=5), group="g", fleet="f", url="http://127.0.0.1:0")
+    running = PlanService(AssignmentPlanner(join_timeout_s=5), group="g", fleet="f", url="http://127.0.0.1:0")
     running.start()
     yield running
     running.stop()
@@ -65,9 +60,9 @@ def member(service: PlanService) -> Iterator[Member]:
 
 def test_a_new_plan_asks_for_one_rejoin_and_following_it_for_none(service: PlanService, member: Member) -> None:
     member.rejoined(-1)
-    until(lambda: service.assigned() == {"r-0": (0, 1, 2)})
+    eventually(lambda: service.snapshot().assigned() == {"r-0": (0, 1, 2)})
     service.propose(GROUPS, ["r-0"], 0)
-    until(lambda: member.rejoins == 1)
+    eventually(lambda: member.rejoins == 1)
     member.rejoined(1)
     time.sleep(0.2)
     assert member.rejoins == 1
@@ -79,15 +74,15 @@ def test_a_member_that_joined_with_an_older_plan_than_the_one_in_force_asks_agai
     service.report("r-0", MemberReport(phase="joined", at_ns=1))
     service.propose(GROUPS, ["r-0"], 0)
     member.rejoined(-1)
-    until(lambda: member.rejoins == 1)
+    eventually(lambda: member.rejoins == 1)
 
 
 def test_a_plan_heard_of_while_joining_without_it_is_joined_for_again(service: PlanService, member: Member) -> None:
     member.rejoined(-1)
-    until(lambda: bool(service.assigned()))
+    eventually(lambda: bool(service.snapshot().assigned()))
     member.assignor.metadata({"events"})
     service.propose(GROUPS, ["r-0"], 0)
-    until(lambda: member.rejoins == 1)
+    eventually(lambda: member.rejoins == 1)
     member.membership.assigned()
     assert member.rejoins == 2
 
@@ -98,33 +93,56 @@ def test_somebody_who_joins_or_leaves_hurries_the_others_unless_they_have_rejoin
     service.report("r-0", MemberReport(phase="joined", at_ns=1))
     service.propose(GROUPS, ["r-0"], 0)
     member.rejoined(1)
-    until(lambda: member.membership._heard_ns > 0)
+    eventually(lambda: member.membership._notice_ns > 0)
     service.report("r-1", MemberReport(phase="joining", at_ns=1))
-    until(lambda: member.rejoins == 1)
-    heard_ns = member.membership._heard_ns
+    eventually(lambda: member.rejoins == 1)
+    heard_ns = member.membership._notice_ns
     member.assignor.asked_to_join_ns = time.time_ns() + 10**9
     service.report("r-1", MemberReport(phase="left", at_ns=2))
-    until(lambda: member.membership._heard_ns > heard_ns)
+    eventually(lambda: member.membership._notice_ns > heard_ns)
     assert member.rejoins == 1
 
 
 def test_in_an_undirected_rebalance_only_the_leader_asks(service: PlanService, member: Member) -> None:
     member.may_ask = False
     member.rejoined(-1)
-    until(lambda: bool(service.assigned()))
+    eventually(lambda: bool(service.snapshot().assigned()))
     service.propose(GROUPS, ["r-0"], 0)
-    until(lambda: member.membership._heard_ns > 0)
+    eventually(lambda: member.membership._notice_ns > 0)
     assert member.rejoins == 0
 
 
 def test_a_successor_of_the_service_is_told_where_the_member_is(service: PlanService, member: Member) -> None:
     member.rejoined(-1)
-    until(lambda: bool(service.assigned()))
+    eventually(lambda: bool(service.snapshot().assigned()))
     service.stop()
-    successor = PlanService(PlanBoard(join_timeout_s=5), group="g", fleet="f", url=service.url)
+    successor = PlanService(AssignmentPlanner(join_timeout_s=5), group="g", fleet="f", url=service.url)
     successor.start()
     try:
-        until(lambda: successor.assigned() == {"r-0": (0, 1, 2)})
+        eventually(lambda: successor.snapshot().assigned() == {"r-0": (0, 1, 2)})
+    finally:
+        member.membership.close(1.0)
+        successor.stop()
+
+
+@pytest.mark.parametrize("groups", [GROUPS, ((0, 1), (2,))])
+def test_a_successor_that_counts_as_its_predecessor_did_is_followed(
+    service: PlanService, member: Member, groups: Groups
+) -> None:
+    before = service.snapshot()
+    member.rejoined(-1)
+    eventually(lambda: bool(service.snapshot().assigned()))
+    service.propose(GROUPS, ["r-0"], 0)
+    eventually(lambda: member.rejoins == 1)
+    service.stop()
+    planner = before.copy()
+    planner.report("r-0", MemberReport(phase="joined", at_ns=1))
+    planner.propose(groups, ["r-0"], 0)
+    assert (planner.serial, planner.highest_epoch) == (1, 1)
+    successor = PlanService(planner, group="g", fleet="f", url=service.url)
+    successor.start()
+    try:
+        eventually(lambda: member.rejoins == 2)
     finally:
         member.membership.close(1.0)
         successor.stop()

@@ -5,8 +5,8 @@ import time
 import msgspec
 import pytest
 
-from consumers.examination import Examiner
 from consumers.payment import InvalidPaymentError, Risk, check, score, validate
+from consumers.validation import RecordValidator
 from penstock.records import Event, Payment, encode
 from penstock.signing import Signer
 
@@ -75,10 +75,10 @@ def test_a_currency_of_no_known_home_is_not_foreign_anywhere() -> None:
 
 
 def test_an_examination_keeps_what_can_be_known_of_a_bad_event() -> None:
-    examiner = Examiner(signing_key=KEY, run=RUN, worker="w")
+    validator = RecordValidator(signing_key=KEY, run=RUN, worker="w")
 
     def reason(value: bytes | None) -> tuple[int | None, int | None, str]:
-        found = examiner.examine(value)
+        found = validator.validate(value)
         assert found.booking is None
         return found.id, found.sent_ns, found.reason
 
@@ -92,7 +92,7 @@ def test_an_examination_keeps_what_can_be_known_of_a_bad_event() -> None:
 
 def test_a_good_event_becomes_a_booking() -> None:
     before_ns = time.time_ns()
-    found = Examiner(signing_key=KEY, run=RUN, worker="w").examine(encode(event()))
+    found = RecordValidator(signing_key=KEY, run=RUN, worker="w").validate(encode(event()))
     assert found.reason == ""
     assert found.booking is not None
     assert (found.booking.id, found.booking.account, found.booking.amount_cents) == (7, "a-1", 1250)

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from consumers.route import Routes, Stop
 from consumers.service_times import QueueServiceTimes, TopicServiceTimes, service_times
 from penstock.errors import PenstockError
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.schedule import Schedule
-from penstock.systems import JobSpec, NetworkSystem, QueueSystem, ServiceLaw, StreamSystem, System, TopicSpec
+from penstock.systems import JobSpec, NetworkSystem, QueueSystem, ServiceDistribution, StreamSystem, System, TopicSpec
 from simulator.network import NetworkEngine
-from simulator.queue_draws import draw
+from simulator.queue_world import draw
 
 NETWORK = NetworkSystem(
     topics=(
@@ -36,9 +35,9 @@ def schedule(kinds: list[int]) -> Schedule:
 
 
 @pytest.mark.parametrize("law", ["exponential", "deterministic", "gamma", "pareto"])
-def test_an_event_of_a_bank_takes_as_long_as_it_does_in_the_simulator(law: ServiceLaw) -> None:
+def test_an_event_of_a_bank_takes_as_long_as_it_does_in_the_simulator(law: ServiceDistribution) -> None:
     system = QueueSystem(service_rate_per_s=20.0, service_law=law, service_scv=2.0)
-    drawn_ns = np.rint(draw(system, 40_000, seed=3).service_s * 1e9)
+    drawn_ns = np.rint(draw(system, 40_000, seed=3)[0] * 1e9)
     times = QueueServiceTimes(system, seed=3)
     some = [39_999, 0, 17, 16_383, 16_384, 32_767, 32_768]
     assert [times.floor_ns(event) for event in some] == [drawn_ns[event] for event in some]
@@ -46,8 +45,8 @@ def test_an_event_of_a_bank_takes_as_long_as_it_does_in_the_simulator(law: Servi
 
 def test_a_visit_to_a_topic_takes_as_long_as_it_does_in_the_simulator() -> None:
     kinds = [0, 1, 1, 0, 0]
-    engine = NetworkEngine(spec(NETWORK), NETWORK, schedule(kinds))
-    simulated = iter(engine.stations.service_ns)  # every visit, job after job
+    engine = NetworkEngine(spec(NETWORK), schedule(kinds))
+    simulated = iter(engine.service_ns)  # every visit, job after job
     topics = {name: TopicServiceTimes(NETWORK, name, schedule(kinds), seed=3) for name in ("A", "D")}
     for job, kind in enumerate(kinds):
         seen = {"A": 0, "D": 0}
@@ -69,15 +68,3 @@ def test_a_run_without_such_a_place_is_refused() -> None:
         service_times(spec(NETWORK), "A", None)
     with pytest.raises(PenstockError, match="not StreamSystem"):
         service_times(spec(StreamSystem()), "", None)
-
-
-def test_a_route_counts_visits_and_ends_nowhere() -> None:
-    routes = Routes(NETWORK)
-    assert [routes.stop("long", step) for step in range(4)] == [
-        Stop("A", 1, "D"),
-        Stop("D", 1, "D"),
-        Stop("D", 2, ""),
-        None,
-    ]
-    assert routes.stop("long", -1) is None
-    assert routes.stop("none", 0) is None

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from consumers.ledger import Booking, Ledger
-from consumers.private_run import PrivateRun, example_payment
+from consumers.private_run import example_payment
 from consumers.worker import Worker
-from controller.plan_service import PlanService
-from controller.plans import PlanBoard
+from controller.fleets.stream.plan_service import PlanService
 from penstock.runspec import WorkerSpec
 from penstock.settings import Endpoints
-from tests.consumers.worker_rig import PATIENCE_S, Fleet, balance, until
+from tests.consumers.observed_run import ObservedRun
+from tests.consumers.worker_rig import PATIENCE_S, Fleet, balance
+from tests.support.eventually import eventually
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_events_in_results_out_and_every_count_agrees(fleet: Callable[..., Fleet
     payments.plan(((0, 1, 2, 3, 4),), "p-0")
     payments.until({"p-0": (0, 1, 2, 3, 4)})
     run = payments.run
-    until(lambda: run.committed() == dict.fromkeys(range(5), 0))  # lag is known before the first event
+    eventually(lambda: run.committed() == dict.fromkeys(range(5), 0))  # lag is known before the first event
     sent = run.send(range(200))
     results = run.collect(200, PATIENCE_S)
     found = balance(run, sent, results)
@@ -59,11 +60,12 @@ def test_events_in_results_out_and_every_count_agrees(fleet: Callable[..., Fleet
         assert result.started_ns <= result.finished_ns
         assert result.worker == "p-0"
         assert result.queue == f"payments/{(result.id or 0) % 5}"
-    assert run.ledger.balance_cents("account-3") == -example_payment(3).amount_cents
-    until(lambda: run.committed() == dict.fromkeys(range(5), 40))
+    assert run.balance_cents("account-3") == -example_payment(3).amount_cents
+    eventually(lambda: run.committed() == dict.fromkeys(range(5), 40))
     assert run.stop("p-0") == 0, run.log("p-0")
-    assert [event.phase for event in payments.service.events()] == ["started", "joined", "first-event", "draining"]
-    assert payments.service.phases == {}
+    steps = ["started", "joining", "joined", "first-event", "leaving", "left"]
+    assert list(payments.service.snapshot().steps["p-0"]) == steps
+    assert payments.service.snapshot().members == {}
 
 
 @pytest.mark.live
@@ -74,7 +76,7 @@ def test_a_worker_that_skips_one_booking_is_found_out(signed: Endpoints, monkeyp
         return [1 if booking.id == 17 else honest(ledger, [booking])[0] for booking in bookings]
 
     monkeypatch.setattr(Ledger, "book", skipping)
-    with PrivateRun(signed, purpose="test") as run:
+    with ObservedRun(signed, purpose="test") as run:
         worker = Worker(run.spec, "p-0", signed.model_copy(update={"controller": ""}))
         working = threading.Thread(target=worker.run)
         working.start()
@@ -98,9 +100,9 @@ def test_a_directed_rebalance_moves_exactly_what_the_plan_says(fleet: Callable[.
     payments.until({"p-0": (0, 1, 2), "p-1": (3, 4)})
     run = payments.run
     payments.launch("p-2")
-    until(lambda: "p-2" in payments.service.assigned())
+    eventually(lambda: "p-2" in payments.service.snapshot().assigned())
     time.sleep(0.3)
-    assert payments.service.assigned() == {"p-0": (0, 1, 2), "p-1": (3, 4), "p-2": ()}
+    assert payments.service.snapshot().assigned() == {"p-0": (0, 1, 2), "p-1": (3, 4), "p-2": ()}
     payments.plan(((0, 1), (2,), (3, 4)), "p-0", "p-1", "p-2")
     payments.until({"p-0": (0, 1), "p-1": (3, 4), "p-2": (2,)})
     payments.plan(((0, 1, 2, 3, 4),), "p-1")
@@ -118,12 +120,13 @@ def test_a_plan_waits_for_a_replica_that_is_still_starting(fleet: Callable[..., 
     payments.launch("p-0")
     payments.until({"p-0": (0, 1)})
     payments.plan(((0,), (1,)), "p-0", "p-1")
-    assert payments.service.pending is not None
-    assert payments.service.assigned() == {"p-0": (0, 1)}
+    assert payments.service.snapshot().pending is not None
+    assert payments.service.snapshot().assigned() == {"p-0": (0, 1)}
     payments.launch("p-1")
     payments.until({"p-0": (0,), "p-1": (1,)})
-    assert payments.service.current is not None
-    assert payments.service.current.epoch == 2
+    plan = payments.service.snapshot().current
+    assert plan is not None
+    assert plan.epoch == 2
 
 
 @pytest.mark.live
@@ -157,38 +160,41 @@ def test_a_fleet_goes_on_with_its_last_plan_while_the_controller_is_away(fleet: 
     payments = fleet(worker=WorkerSpec(session_timeout_s=1.0, heartbeat_s=0.3))
     payments.launch("p-0", "p-1")
     payments.plan(((0,), (1, 2, 3, 4)), "p-0", "p-1")
-    until(lambda: sorted(map(len, payments.service.assigned().values())) == [1, 4])
-    held = payments.service.assigned()
+    eventually(lambda: sorted(map(len, payments.service.snapshot().assigned().values())) == [1, 4])
+    held = payments.service.snapshot().assigned()
     payments.service.stop()
     run = payments.run
     run.processes["p-1"].send_signal(signal.SIGKILL)
     sent = run.send(range(100))
     results = run.collect(100, PATIENCE_S)
     assert balance(run, sent, results).exact
-    board = PlanBoard.restore(payments.service.snapshot(), join_timeout_s=10)
+    board = payments.service.snapshot()
     successor = PlanService(board, group=run.spec.group, fleet=run.spec.fleet, url=payments.service.url)
     successor.start()
     try:
         successor.forget("p-1")
-        until(lambda: successor.assigned() == {"p-0": (0, 1, 2, 3, 4)}, lambda: f"{held} → {successor.assigned()}")
+        eventually(
+            lambda: successor.snapshot().assigned() == {"p-0": (0, 1, 2, 3, 4)},
+            lambda: f"{held} → {successor.snapshot().assigned()}",
+        )
     finally:
         successor.stop()
 
 
 @pytest.mark.live
 def test_a_worker_waits_for_a_broker_that_is_away_and_still_hears_sigterm(signed: Endpoints) -> None:
-    with PrivateRun(signed, purpose="test") as run:
+    with ObservedRun(signed, purpose="test") as run:
         there = run.endpoints
         run.endpoints = there.model_copy(update={"kafka": "127.0.0.1:1"})
         process = run.start("p-0")
         run.endpoints = there
-        until(lambda: "broker 127.0.0.1:1 is away" in run.log("p-0"))
+        eventually(lambda: "broker 127.0.0.1:1 is away" in run.log("p-0"))
         assert process.poll() is None
         assert run.stop("p-0") == 0
 
 
 @pytest.mark.live
 def test_a_heartbeat_longer_than_the_session_is_refused_in_one_line(signed: Endpoints) -> None:
-    with PrivateRun(signed, purpose="test", worker=WorkerSpec(heartbeat_s=3, session_timeout_s=3)) as run:
+    with ObservedRun(signed, purpose="test", worker=WorkerSpec(heartbeat_s=3, session_timeout_s=3)) as run:
         assert run.start("p-0").wait(PATIENCE_S) == 2
         assert run.log("p-0").startswith("error: heartbeat_s 3 must be less than session_timeout_s 3")

@@ -1,15 +1,12 @@
 """Real worker processes on either broker, for tests that claim the same of both."""
 
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
-from consumers.private_queue_run import PrivateQueueRun
-from consumers.private_run import PrivateRun
-from controller.plan_service import PlanService
-from controller.plans import PlanBoard
+from controller.fleets.stream.assignment import AssignmentPlanner
+from controller.fleets.stream.plan_service import PlanService
 from penstock.contracts import Groups
 from penstock.measures import Conservation, conservation
 from penstock.plan import range_groups
@@ -17,18 +14,14 @@ from penstock.records import Result
 from penstock.runspec import WorkerSpec
 from penstock.settings import Endpoints
 from penstock.systems import QueueSystem
+from tests.consumers.observed_run import ObservedRun
+from tests.consumers.private_queue_run import PrivateQueueRun
+from tests.support.eventually import eventually
 
 PATIENCE_S = 60.0
 
 
-def until(condition: Callable[[], bool], story: Callable[[], str] = lambda: "") -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {PATIENCE_S:g} s in vain: {story()}"
-        time.sleep(0.01)
-
-
-def balance(run: PrivateRun, sent: list[int], results: list[Result]) -> Conservation:
+def balance(run: ObservedRun, sent: list[int], results: list[Result]) -> Conservation:
     by_outcome = {
         outcome: np.array([r.id for r in results if r.outcome == outcome and r.id is not None], dtype=np.int64)
         for outcome in ("completed", "failed")
@@ -46,7 +39,7 @@ class Rig(Protocol):
     """Workers of one private run. A replica's name begins the names of all workers in its results."""
 
     @property
-    def run(self) -> PrivateRun:
+    def run(self) -> ObservedRun:
         """The run that they work for."""
         ...
 
@@ -63,8 +56,8 @@ class Fleet:
     """Kafka: a consumer group that follows the plans of a plan service."""
 
     def __init__(self, endpoints: Endpoints, partitions: int, worker: WorkerSpec | None) -> None:
-        self.run = PrivateRun(endpoints, purpose="test", partitions=partitions, worker=worker).__enter__()
-        board = PlanBoard(join_timeout_s=10, directed=self.run.spec.worker.directed_rebalance)
+        self.run = ObservedRun(endpoints, purpose="test", partitions=partitions, worker=worker).__enter__()
+        board = AssignmentPlanner(join_timeout_s=10, directed=self.run.spec.worker.directed_rebalance)
         self.service = PlanService(
             board, group=self.run.spec.group, fleet=self.run.spec.fleet, url="http://127.0.0.1:0"
         )
@@ -86,7 +79,10 @@ class Fleet:
         self.service.propose(groups, members, time.monotonic())
 
     def until(self, held: dict[str, tuple[int, ...]]) -> None:
-        until(lambda: self.service.assigned() == held, lambda: f"{self.service.assigned()}, wanted {held}")
+        eventually(
+            lambda: self.service.snapshot().assigned() == held,
+            lambda: f"{self.service.snapshot().assigned()}, wanted {held}",
+        )
 
     def close(self) -> None:
         self.service.stop()
@@ -114,7 +110,7 @@ class Apps:
                 for replica in replicas
             )
 
-        until(all_there, lambda: "\n".join(self.run.log(replica) for replica in replicas))
+        eventually(all_there, lambda: "\n".join(self.run.log(replica) for replica in replicas))
 
     def close(self) -> None:
         self.run.__exit__(None, None, None)

@@ -7,14 +7,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from controller.command import register, unit
-from controller.journal import RunJournal, TickRecord
+from controller import command as controller_command
+from controller.journal import DecisionsFile, TickRecord
 from penstock.contracts import Accepted, Decision, ReplicaCounts, StreamObservation, hold
 from penstock.errors import PenstockError
+from penstock.parameters import split_unit
 from penstock.rundir import RunDirectory
+from report import command as report_command
 
 app = typer.Typer()
-register(app)
+controller_command.register(app)
+report_command.register(app)
 
 
 def said(*arguments: str) -> str:
@@ -31,7 +34,7 @@ def run(tmp_path: Path) -> Path:
     directory = RunDirectory(tmp_path / "a-run")
     directory.path.mkdir()
     directory.spec_file.write_text("{}")
-    journal = RunJournal(directory)
+    journal = DecisionsFile(directory)
     for tick in range(3):
         decisions = {"binpack": Decision(action="up", targets={"pay": tick + 2}, why={"pay": {"replicas": tick + 1}})}
         if tick != 1:
@@ -67,7 +70,7 @@ def test_every_registered_scaler_is_listed_with_units_and_defaults() -> None:
 
 @pytest.mark.parametrize(("name", "wanted"), [("rate_per_s", "1/s"), ("slo_s", "s"), ("f_up", ""), ("hold_ms", "ms")])
 def test_the_unit_is_in_the_name(name: str, wanted: str) -> None:
-    assert unit(name) == wanted
+    assert split_unit(name)[1] == wanted
 
 
 def test_a_decision_is_explained_with_its_arithmetic_and_what_was_accepted(run: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.exposition import ControllerMetrics
-from controller.journal import RunJournal, TickRecord, read_replica_events, read_ticks
+from controller.journal import DecisionsFile, ReplicasFile, TickRecord, read_replica_events, read_ticks
 from penstock import metrics
 from penstock.contracts import (
     Accepted,
@@ -62,7 +62,7 @@ def directory(tmp_path: Path) -> RunDirectory:
 
 
 def test_a_tick_is_read_as_it_was_written_terms_in_their_order(directory: RunDirectory) -> None:
-    journal = RunJournal(directory)
+    journal = DecisionsFile(directory)
     journal.tick(record())
     journal.close()
     (read,) = read_ticks(directory)
@@ -71,7 +71,7 @@ def test_a_tick_is_read_as_it_was_written_terms_in_their_order(directory: RunDir
 
 
 def test_the_kind_of_observation_survives(directory: RunDirectory) -> None:
-    journal = RunJournal(directory)
+    journal = DecisionsFile(directory)
     plain = FleetObservation(time_s=4.1, fleet="pay", replicas=ReplicaCounts(), unknown={"arrived": "away"})
     journal.tick(record())
     journal.tick(record(4, observation=plain))
@@ -80,23 +80,23 @@ def test_the_kind_of_observation_survives(directory: RunDirectory) -> None:
 
 
 def test_a_torn_line_costs_that_line_only(directory: RunDirectory) -> None:
-    journal = RunJournal(directory)
+    journal = DecisionsFile(directory)
     journal.tick(record(1))
     journal.tick(record(2))
     journal.close()
     text = directory.decisions_file.read_bytes()
     directory.decisions_file.write_bytes(text[:-40])
-    successor = RunJournal(directory)
+    successor = DecisionsFile(directory)
     successor.tick(record(3))
     successor.close()
     assert [read.tick for read in read_ticks(directory)] == [1, 3]
 
 
 def test_lives_of_replicas_are_read_in_order(directory: RunDirectory) -> None:
-    journal = RunJournal(directory)
+    journal = ReplicasFile(directory)
     events = [ReplicaEvent("pay", "pay-1", "requested", 1), ReplicaEvent("pay", "pay-1", "gone", 2, "killed")]
-    journal.replicas(events[:1])
-    journal.replicas(events[1:])
+    journal.append(events[:1])
+    journal.append(events[1:])
     journal.close()
     assert list(read_replica_events(directory)) == events
 

@@ -1,9 +1,12 @@
 """The loop in virtual time: ticks, phases, shadows, failures, restarts."""
 
+import math
+
 import msgspec
 import pytest
 
-from controller.loop import Grid, LoopState, check_kinds
+from controller.journal import TickRecord
+from controller.loop import Grid, LoopState, check_kinds, check_targets
 from penstock.contracts import Decision, FleetObservation, ReplicaCounts, StreamObservation
 from penstock.errors import PenstockError
 from tests.controller.timelines import FLEET, StepParameters, StepScaler, Timeline, VirtualClock, named
@@ -141,6 +144,48 @@ def test_a_failing_acting_scaler_holds_loudly() -> None:
     assert record.note == "broken: ZeroDivisionError: rho is 1"
     assert line.actuator.applied == []
     assert record.decisions["shadow"].action == "up"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (-1, "ValueError: -1 replicas for payments: a target is a whole number, at least 0"),
+        (-5, "ValueError: -5 replicas for payments: a target is a whole number, at least 0"),
+        (math.nan, "ValueError: nan replicas for payments: a target is a whole number, at least 0"),
+        (2.5, "ValueError: 2.5 replicas for payments: a target is a whole number, at least 0"),
+        (True, "ValueError: True replicas for payments: a target is a whole number, at least 0"),
+    ],
+)
+def test_a_target_that_is_no_number_of_replicas_is_a_failure_and_changes_nothing(target: float, said: str) -> None:
+    def decide(_: object, __: FleetObservation, state: object) -> tuple[Decision, object]:
+        return Decision(action="down", targets={FLEET: target}), state  # type: ignore[dict-item]
+
+    line = Timeline(named("mad", decide=decide))
+    (record,) = line.run(1)
+    assert record.errors == {"mad": said}
+    assert (record.decisions["mad"].action, line.actuator.applied) == ("hold", [])
+    assert msgspec.json.decode(msgspec.json.encode(record), type=TickRecord) == record
+
+
+def test_zero_replicas_are_a_target() -> None:
+    check_targets(Decision(action="down", targets={FLEET: 0}))
+
+
+def test_an_answer_that_is_no_decision_is_a_failure() -> None:
+    (record,) = Timeline(named("mute", decide=lambda *_: (None, None))).run(1)
+    assert "mute" in record.errors and record.decisions["mute"].action == "hold"
+
+
+@pytest.mark.parametrize(("takes_s", "slow"), [(1.0, {}), (1.25, {"thinker": 1.25})])
+def test_a_decision_that_takes_longer_than_its_interval_is_journaled(takes_s: float, slow: dict[str, float]) -> None:
+    clock = VirtualClock()
+
+    def decide(_: object, __: FleetObservation, state: object) -> tuple[Decision, object]:
+        clock.pass_time(takes_s)
+        return Decision(action="none"), state
+
+    (record,) = Timeline(named("thinker", decide=decide), named("shadow"), clock=clock, phase_s=0.0).run(1)
+    assert record.slow == slow
 
 
 def test_during_a_monitor_outage_it_holds_and_the_journal_says_so() -> None:

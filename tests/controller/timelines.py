@@ -4,7 +4,7 @@ is told.
 The ports of the loop are where a fake is the right thing: what is tested is the loop, in virtual time.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -94,9 +94,6 @@ class MemoryJournal:
 
     def tick(self, record: TickRecord) -> None:
         self.records.append(record)
-
-    def replicas(self, events: Iterable[ReplicaEvent]) -> None:
-        del events
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,20 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from controller.command import describe
-from controller.explain import explain
 from controller.journal import read_ticks
-from controller.scalers.single_fleet import SingleFleetScaler
-from experiments.analysis.measurement import summary_of
+from controller.scalers.shared.single_fleet import SingleFleetScaler
 from experiments.catalogue import find_experiment
 from experiments.compare import ComparisonDirectory
 from experiments.experiment import Options, run_spec
 from penstock.command import build
 from penstock.contracts import Decision, FleetObservation, ReplicaCounts, StreamObservation
-from penstock.errors import PenstockError
-from penstock.registry import find_scaler, make_scaler, parse_scaler, parse_settings
+from penstock.errors import EXIT_INVALID, PenstockError
+from penstock.parameters import parse_settings
+from penstock.registry import find_scaler, make_scaler, parse_scaler
 from penstock.rundir import RunDirectory
+from report.analysis.measurement import summary_of
+from report.analysis.run_data import RunData
+from report.explain import explain
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "your-own-scaler.md").read_text()
@@ -132,7 +134,7 @@ def test_the_comparison_lost_nothing_and_all_decisions_were_the_scalers_own(
     own, other = comparison.runs()
     assert "steady-pace" in comparison.report_file.read_text()
     assert own.schedule_file.read_bytes() == other.schedule_file.read_bytes()
-    assert (own.spec().scaler.name, summary_of(own).verdict) == ("steady-pace", "VALID")
+    assert (own.spec().scaler.name, summary_of(RunData(own)).verdict) == ("steady-pace", "VALID")
     ticks = list(read_ticks(own))
     assert len(ticks) >= 60
     assert not any(tick.errors for tick in ticks)
@@ -239,9 +241,9 @@ BROKEN = {
     "no such class": ("class SteadyPace(", "class Steadypace(", r"no scaler class 'SteadyPace' .*; it has Steadypace"),
     "no name": ("    name: ClassVar[str] =", "    called: ClassVar[str] =", r"has no `name`"),
     "no paper": ("    paper: ClassVar[str] =", "    of: ClassVar[str] =", r"has no `paper` \(a text"),
-    "no parameters": ("    Parameters: Class", "    Settings: Class", r"has no `Parameters` \(a frozen dataclass\)"),
+    "no parameters": ("Scaler[SteadyPaceParameters,", "Scaler[int,", r"has no `Parameters` \(a frozen dataclass\)"),
     "no fleets": ("class SteadyPaceState", "SingleFleetScaler.fleets = None\n\n\nclass SteadyPaceState", "no `fleets`"),
-    "no state": ("    State: ClassVar", "    Memory: ClassVar", r"has no `State` \(a msgspec\.Struct"),
+    "no state": ("SteadyPaceState]", "int]", r"has no `State` \(a msgspec\.Struct"),
     "decide fails": ('part, "arrived"', 'part, "arived"', r"steady_pace\.py:\d+: .* decides on what is unknown: Attr"),
     "arithmetic fails": (
         "load = rate",
@@ -249,12 +251,12 @@ BROKEN = {
         r"steady_pace\.py:\d+: .* decides on reading 2 .*NameError: name",
     ),
     "a wrong answer": (
-        "return unknown, state",
-        "return unknown",
-        r"steady_pace\.py.* fails when it decides on what is unk",
+        "return resize(part, wanted, why), msgspec.structs.replace(state, needs=needs)",
+        "return resize(part, wanted, why)",
+        r"steady_pace\.py.* fails when it decides on reading 2",
     ),
-    "a state of sets": ("return hold_part(", "return {1}, hold_part(", "fails when it decides on reading 1"),
-    "start fails": ("return SteadyPaceState()", "return 1 / 0", r"steady_pace\.py:\d+: .* decides on .*ZeroDivision"),
+    "a state of sets": ("return msgspec.structs.replace(state, arr", "return {1}  # (", "fails when it decides on wh"),
+    "no first state": ("Window = Window()", "Window", r"steady_pace\.py: .* decides on .*TypeError: Missing required"),
 }
 
 
@@ -299,7 +301,7 @@ def test_a_decide_that_raises_in_mid_run_holds_and_explain_tells_it(tmp_path: Pa
     path = tmp_path / "mine.py"
     path.write_text(EXAMPLE.read_text().replace("load = rate +", "load = rate / (now_s < 4.5) +"))
     command = f"penstock run binpack-workload-1 --scaler {path}:SteadyPace --world sim --seconds 10"
-    assert run(command, tmp_path).exit_code == 0
+    assert run(command, tmp_path).exit_code == EXIT_INVALID
     told = run(f"penstock explain {run_of(tmp_path, 'steady-pace').path} --at 5", tmp_path).output
     assert "steady-pace on payments: hold\n  reason: scaler failed: ZeroDivisionError: float division by zero\n" in told
     before = run(f"penstock explain {run_of(tmp_path, 'steady-pace').path} --at 3", tmp_path).output
@@ -308,7 +310,8 @@ def test_a_decide_that_raises_in_mid_run_holds_and_explain_tells_it(tmp_path: Pa
 
 def test_two_files_of_the_same_name_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     path = tmp_path / EXAMPLE.name
-    path.write_text(EXAMPLE.read_text().replace("rho: float = 0.8", "rho: float = 0.5").replace("steady-p", "hasty-p"))
+    text = EXAMPLE.read_text().replace("rho: OpenShare = 0.8", "rho: OpenShare = 0.5")
+    path.write_text(text.replace("steady-p", "hasty-p"))
     own, other = make_scaler(parse_scaler(OWN)), make_scaler(parse_scaler(f"{path}:SteadyPace"))
     assert (own.name, own.parameters.rho, other.name, other.parameters.rho) == ("steady-pace", 0.8, "hasty-pace", 0.5)
     assert dataclasses.fields(own.Parameters) != dataclasses.fields(other.Parameters)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from controller.journal import RunJournal, TickRecord
+from controller.journal import DecisionsFile, ReplicasFile, TickRecord
 from penstock.contracts import (
     Accepted,
     Action,
@@ -123,7 +123,7 @@ def _play(directory: RunDirectory, spec: RunSpec, schedule: Schedule, toy: Toy) 
     finished = np.zeros(len(schedule), dtype=np.int64)
     fleet = _Fleet((), [])
     fleet.resize(1, START_NS - 4_000_000_000)
-    journal = RunJournal(directory)
+    journal = DecisionsFile(directory)
     last_scale_s = last_rebalance_s = None
     epoch = 1
     second = schedule.intended_offset_ns // 1_000_000_000
@@ -156,8 +156,10 @@ def _play(directory: RunDirectory, spec: RunSpec, schedule: Schedule, toy: Toy) 
             last_scale_s, last_rebalance_s, epoch = time_s, time_s + 0.9, epoch + 1
     for number in range(len(fleet.free_ns)):
         fleet.say(number, "gone", max(int(finished.max()), START_NS + toy.seconds * 1_000_000_000) + 1)
-    journal.replicas(sorted(fleet.events, key=lambda event: event.at_ns))
     journal.close()
+    replicas = ReplicasFile(directory)
+    replicas.append(sorted(fleet.events, key=lambda event: event.at_ns))
+    replicas.close()
     _write_tables(directory, schedule, toy, intended, sent, started, finished)
 
 

@@ -12,8 +12,8 @@ from experiments.experiment import Options, run_spec
 from functions.calibration import FunctionCalibration, PipelineCalibration, Times
 from penstock.command import build
 from penstock.errors import PenstockError
+from penstock.parameters import parse_settings
 from penstock.records import payment_decoder
-from penstock.registry import parse_settings
 from penstock.systems import FunctionSystem
 
 FLOOR_S = 0.0125
@@ -65,8 +65,8 @@ def test_the_targets_that_it_names_are_what_rps_is_given(monkeypatch: pytest.Mon
     }
     fast = run_spec(find_experiment("amesos-document"), "rps", Options(settings=settings, speed=4), "run")
     assert fast.scaler.parameters["target_by_fleet_per_s"]["pdf"] == pytest.approx(4 * 0.7 * 60, rel=1e-3)
-    assert "totalEstimate of document: 52.00 ms along the longest way" in said
-    assert "reckon with 50.00 ms" in said
+    assert "totalEstimate of document: 52.00 ms along the longest path" in said
+    assert "assume 50.00 ms" in said
     assert "mean 56.00 ms, p50 55.00 ms, p99 60.00 ms of 90, deadline 500.00 ms" in said
 
 

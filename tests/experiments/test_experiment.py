@@ -1,15 +1,21 @@
 """From an experiment and the command line to the description of one run."""
 
+import dataclasses
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from experiments.catalogue import find_experiment
 from experiments.compare import begin
 from experiments.driver import schedule_of
-from experiments.experiment import Options, at_speed, parse_faults, run_spec, slice_seconds
+from experiments.experiment import Options, at_speed, parse_faults, run_spec, slice_seconds, tuning_line
 from penstock.errors import PenstockError
+from penstock.measured import JOIN_TIMEOUT_S, POD_JOIN_TIMEOUT_S, REBALANCE_S, START_UP_S
+from penstock.registry import parse_scaler, scaler_classes
 from penstock.runspec import Fault, WorldName
+from penstock.systems import StreamSystem
 
 WORKLOAD_1 = find_experiment("binpack-workload-1")
 
@@ -22,6 +28,112 @@ def test_the_experiment_fixes_the_parameters_of_every_scaler() -> None:
             assert scaler.parameters["hold_s"] == 10
         if "service_rate_per_s" in scaler.parameters:
             assert scaler.parameters["service_rate_per_s"] == pytest.approx(200)
+
+
+SCALER = """
+from dataclasses import dataclass
+import msgspec
+from penstock.contracts import Decision, StreamObservation
+
+@dataclass(frozen=True)
+class Parameters:
+    slo_s: float = 0.0
+    slo_share: float = 0.0
+    start_up_s: float = 0.0
+    rebalance_time_s: float = 0.0
+    cooperative: bool | None = None
+    max_replicas: int = 0
+    hold_s: float = 7.0
+
+class Nothing(msgspec.Struct, frozen=True): ...
+
+class Told:
+    name, paper, fleets, period_s, Parameters, State = "told", "", StreamObservation, 1.0, Parameters, Nothing
+    def __init__(self, parameters): self.parameters = parameters
+    def start(self, seed): return Nothing()
+    def decide(self, observation, state): return Decision(action="none", targets={}), state
+"""
+
+
+def test_a_scaler_is_told_what_the_run_knows_of_its_world(tmp_path: Path) -> None:
+    file = tmp_path / "told.py"
+    file.write_text(SCALER)
+    options = Options(world="sim", speed=2.0, system={"start_up_s": "3"}, worker={"rebalance_pause_s": "1"})
+    told = run_spec(WORKLOAD_1, f"{file}:Told", options, "r").scaler.parameters
+    assert told == {
+        "slo_s": 0.25,
+        "slo_share": 0.99,
+        "start_up_s": 1.5,
+        "rebalance_time_s": pytest.approx((REBALANCE_S + 1) / 2),
+        "cooperative": False,
+        "max_replicas": 5,
+        "hold_s": 3.5,
+    }
+
+
+def test_algorithm_2_is_told_the_rebalance_time_of_the_world() -> None:
+    spec = run_spec(WORKLOAD_1, "binpack-tail", Options(world="sim"), "r")
+    assert spec.scaler.parameters["rebalance_time_s"] == REBALANCE_S == StreamSystem().rebalance_s
+
+
+@pytest.mark.parametrize("name", ["hpa", "keda-kafka", "kpa", "flink", "ds2", "mwf-rscore", "lass"])
+def test_a_rival_keeps_its_own_defaults_where_a_paper_tunes_its_scalers(name: str) -> None:
+    defaults = {field.name: field.default for field in dataclasses.fields(scaler_classes()[name].Parameters)}
+    parameters = run_spec(WORKLOAD_1, name, Options(world="sim"), "r").scaler.parameters
+    for parameter in ("decision_interval_s", "hold_s"):
+        assert parameters.get(parameter) == defaults.get(parameter), parameter
+    everybody = Options(world="sim", settings={"all": {"decision_interval_s": "3", "hold_s": "4"}})
+    assert run_spec(WORKLOAD_1, name, everybody, "r").scaler.parameters["decision_interval_s"] == 3
+    assert run_spec(WORKLOAD_1, "linear", everybody, "r").scaler.parameters["hold_s"] == 4
+
+
+def test_one_line_says_who_is_tuned() -> None:
+    line = tuning_line(WORKLOAD_1, [parse_scaler(name) for name in ("binpack-tail", "hpa", "linear")])
+    assert line == (
+        "Parameters: binpack-tail, linear: hold_s 10, f_up 0.9, f_down 0.4, decision_interval_s 1; "
+        "hpa: its own defaults"
+    )
+
+
+def test_the_sim_world_assumes_what_live_runs_measure_and_says_so() -> None:
+    spec = run_spec(WORKLOAD_1, "linear", Options(world="sim"), "r")
+    assert spec.system == StreamSystem()
+    assert (StreamSystem().start_up_s, StreamSystem().rebalance_s) == (START_UP_S, REBALANCE_S)
+    assert 0.9 <= START_UP_S <= 3.4
+    assert spec.assumptions.startswith(
+        "Assumed in virtual time: start-up of a replica 1.2 s, rebalance 0.09 s (eager), stop of a replica 0.7 s"
+    )
+    assert run_spec(WORKLOAD_1, "linear", Options(), "r").assumptions == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (Options(max_replicas=0), "--max-replicas 0: a fleet has at least 1"),
+        (Options(initial_replicas=-1), "--initial-replicas -1: from 0 to 5"),
+        (Options(initial_replicas=99), "--initial-replicas 99: from 0 to 5"),
+        (Options(initial_replicas=4, max_replicas=3), "--initial-replicas 4: from 0 to 3"),
+        (Options(join_timeout_s=0), "--join-timeout 0: must be above 0"),
+    ],
+)
+def test_numbers_that_no_fleet_can_have_are_refused(options: Options, said: str) -> None:
+    with pytest.raises(PenstockError, match=re.escape(said)):
+        run_spec(WORKLOAD_1, "linear", options, "r")
+
+
+def test_a_consumer_group_may_begin_without_a_replica_and_no_other_fleet() -> None:
+    assert run_spec(WORKLOAD_1, "keda-kafka", Options(initial_replicas=0, from_s=420), "r").initial_replicas == 0
+    with pytest.raises(PenstockError, match="--initial-replicas 0: from 1 to 20"):
+        run_spec(find_experiment("pubsub"), "min-time", Options(initial_replicas=0), "r")
+
+
+def test_an_assignment_waits_as_long_as_the_world_or_the_user_says() -> None:
+    def waits_s(**options: Any) -> float:
+        return run_spec(WORKLOAD_1, "linear", Options(**options), "r").join_timeout_s
+
+    assert waits_s(world="sim") == waits_s() == JOIN_TIMEOUT_S > 5.1, "the longest start-up measured"
+    assert waits_s(world="kubernetes") == POD_JOIN_TIMEOUT_S > 10, "the start of a pod"
+    assert waits_s(join_timeout_s=20.0, speed=2.0) == 10
 
 
 def test_the_experiments_shadows_advise_in_a_live_run_and_the_acting_scaler_is_none_of_them() -> None:
@@ -65,7 +177,7 @@ def test_parameters_of_the_workload_are_set_beside_its_own() -> None:
     assert played(pipeline="matrix")[0] == "amesos:pipeline=matrix"
     with pytest.raises(PenstockError, match=r"unknown parameter 'amesos.scal' \(did you mean amesos.scale "):
         played(scal="2")
-    with pytest.raises(PenstockError, match=r"--set workload.scale: the jobs of pubsub-mintime arrive by rule"):
+    with pytest.raises(PenstockError, match=r"--set workload.scale: the rates of pubsub-mintime are in its system"):
         run_spec(find_experiment("pubsub-mintime"), "min-time", Options(workload={"scale": "2"}), "r")
 
 
@@ -110,7 +222,7 @@ def test_a_slice_begins_with_enough_replicas_for_its_first_second() -> None:
         (Options(from_s=600), r"--from 600: binpack-workload-1 lasts 600 s"),
         (Options(from_s=590, seconds=20), r"--seconds 20: binpack-workload-1 has 10 s from second 590"),
         (Options(seconds=0), r"--seconds 0:"),
-        (Options(speed=0), r"--speed 0: must be greater than 0"),
+        (Options(speed=0), r"--speed 0: must be above 0"),
         (
             Options(settings={"binpack": {"f_op": "1"}}),
             r"unknown parameter 'binpack.f_op' \(did you mean binpack.f_up",

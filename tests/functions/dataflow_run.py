@@ -25,6 +25,7 @@ from functions.dataflow.connectors.kafka import KafkaConnector
 from functions.dataflow.flow import Patience
 from functions.dataflow.graph import Pipeline
 from functions.dataflow.manager import PipelineManager
+from penstock.adapters.topics import admin_client, create_topics, delete_topics
 from penstock.functions import PipelineSnapshot, snapshot_key
 from penstock.measures import Conservation, conservation
 from penstock.records import Event, Result, encode, result_decoder
@@ -33,7 +34,7 @@ from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
 from penstock.signing import Signer
 from penstock.systems import FunctionSpec, FunctionSystem
-from penstock.topics import admin_client, create_topics, delete_topics
+from tests.support.eventually import eventually
 
 WAIT_S = 90.0
 PATIENCE = Patience(attempts=3, timeout_s=30.0, backoff_s=0.02)
@@ -110,10 +111,9 @@ class Run:
         return self.terminal()
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline, (self.log(), [(r.id, r.stage, r.outcome) for r in self.terminal()][-9:])
-            time.sleep(0.05)
+        eventually(
+            condition, lambda: (self.log(), [(r.id, r.stage, r.outcome) for r in self.terminal()][-9:]), within_s=WAIT_S
+        )
 
     def log(self) -> str:
         file = self.folder / "log"

@@ -13,7 +13,7 @@ import httpx
 import psutil
 
 from functions.loading import HANDLERS
-from infra.local.leftovers import marked
+from infra.local.orphans import marked
 from infra.local.ports import free_port
 from infra.local.state import MARKER
 

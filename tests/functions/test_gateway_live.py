@@ -295,8 +295,8 @@ def _named(gateway: GatewayProcess, name: str) -> list[int]:
 
 
 def _replica_pids(gateway: GatewayProcess) -> list[int]:
-    """Children of warm parents."""
-    parents = [process for process in gateway.left() if "functions.nursery" in process.cmdline()]
+    """Children of fork servers."""
+    parents = [process for process in gateway.left() if "functions.fork_server" in process.cmdline()]
     pids = {process.pid for process in parents}
     return sorted(process.pid for process in parents if process.ppid() in pids)
 

@@ -15,7 +15,8 @@ import httpx
 import msgspec
 import pytest
 
-from functions.pod import TALLY_PATH, Introduction, Tally
+from functions.pod import COUNTERS_PATH, FunctionIdentity
+from functions.shared_counters import Counters
 
 pytestmark = pytest.mark.live
 
@@ -27,7 +28,7 @@ class Registry(ThreadingHTTPServer):
     """Says who a pod is; 404 while ``known`` is None."""
 
     def __init__(self) -> None:
-        self.known: Introduction | None = None
+        self.known: FunctionIdentity | None = None
         super().__init__(("127.0.0.1", 0), Asked)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -39,7 +40,7 @@ class Asked(BaseHTTPRequestHandler):
         known = self.server.known if self.path.startswith(f"/penstock/pods/{POD}?") else None
         self.send_response(404 if known is None else 200)
         self.end_headers()
-        self.wfile.write(b"nobody yet" if known is None else msgspec.json.encode(known))
+        self.wfile.write(b"no replica yet" if known is None else msgspec.json.encode(known))
 
     def log_message(self, *_: object) -> None:
         pass
@@ -58,14 +59,14 @@ class Pod:
         with log.open("wb") as out:
             self.process = subprocess.Popen((*command, "--pod", POD, "--port", str(self.port)), stdout=out, stderr=out)
 
-    def tally(self) -> Tally | None:
+    def tally(self) -> Counters | None:
         try:
-            answer = httpx.get(self.url + TALLY_PATH, timeout=5, trust_env=False)
+            answer = httpx.get(self.url + COUNTERS_PATH, timeout=5, trust_env=False)
         except httpx.HTTPError:
             return None
-        return msgspec.json.decode(answer.content, type=Tally)
+        return msgspec.json.decode(answer.content, type=Counters)
 
-    def await_tally(self) -> Tally:
+    def await_tally(self) -> Counters:
         until_s = time.monotonic() + PATIENCE_S
         while (tally := self.tally()) is None:
             assert self.process.poll() is None and time.monotonic() < until_s, self.log.read_text()
@@ -93,8 +94,8 @@ def pod(registry: Registry, tmp_path: Path) -> Iterator[Pod]:
     started.process.wait()
 
 
-def known(**environment: str) -> Introduction:
-    return Introduction(
+def known(**environment: str) -> FunctionIdentity:
+    return FunctionIdentity(
         replica="sha256-7", image="penstock/sha256:1", environment=environment, requested_ns=time.time_ns()
     )
 
@@ -103,7 +104,7 @@ def test_it_serves_once_it_knows_who_it_is_and_its_cold_start_is_over(registry: 
     time.sleep(0.5)
     assert pod.tally() is None
     registry.known = introduction = known(cold_start_s="3", floor_s="0.05")
-    assert pod.await_tally() == Tally()
+    assert pod.await_tally() == Counters()
     assert time.time_ns() - introduction.requested_ns >= 3_000_000_000
     document = {"id": "d", "content": "aGVsbG8="}
     answer = httpx.post(pod.url + "/", json=document, timeout=30, trust_env=False)
@@ -133,7 +134,7 @@ def test_it_finishes_what_it_has_in_hand(registry: Registry, pod: Pod) -> None:
 
 def test_it_ends_at_once_while_it_is_nobody(pod: Pod) -> None:
     until_s = time.monotonic() + PATIENCE_S
-    while b"does not say who I am" not in pod.log.read_bytes():
+    while b"asking again which replica this is" not in pod.log.read_bytes():
         assert pod.process.poll() is None and time.monotonic() < until_s
         time.sleep(0.05)
     assert pod.end() == 0

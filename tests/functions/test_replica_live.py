@@ -1,11 +1,10 @@
-"""One replica and its warm parent, spoken to directly, as the gateway never would: what they see to by themselves."""
+"""One replica and its fork server, spoken to directly, as the gateway never would: what they see to by themselves."""
 
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,22 +14,23 @@ import msgspec
 import psutil
 import pytest
 
-from functions.brood import Brood, Command, look
-from infra.local.runs.function import kill_busy
+from functions.fork_protocol import BackendState, Command, look
+from infra.runs.function_replicas import kill_busy
 from tests.functions.gateway_process import PATIENCE_S, TEST_HANDLERS
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.live
 
 
 class Parent:
-    """A warm parent of ``probe`` in ``folder``."""
+    """A fork server of ``probe`` in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._log = (folder / "log").open("ab")
         self.process = subprocess.Popen(
             (
-                *(sys.executable, "-m", "functions.nursery", "--function", "probe"),
+                *(sys.executable, "-m", "functions.fork_server", "--function", "probe"),
                 *("--handler", str(TEST_HANDLERS / "probe"), "--socket", str(folder / "s")),
             ),
             stdout=self._log,
@@ -47,10 +47,10 @@ class Parent:
         order = msgspec.convert({"number": self._number, **command}, Command)
         self._caller.sendall(msgspec.json.encode(order) + b"\n")
 
-    def tell(self, **command: object) -> Brood:
+    def tell(self, **command: object) -> BackendState:
         """A command and the state after it."""
         self.send(**command)
-        while (brood := msgspec.json.decode(self._lines.readline(), type=Brood)).answers != self._number:
+        while (brood := msgspec.json.decode(self._lines.readline(), type=BackendState)).answers != self._number:
             pass
         return brood
 
@@ -82,10 +82,7 @@ def parent(tmp_path: Path) -> Iterator[Parent]:
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    eventually(condition, within_s=PATIENCE_S)
 
 
 def call(url: str, do: str = "") -> httpx.Response:
@@ -104,7 +101,7 @@ def test_a_second_request_is_refused_counted_and_logged_and_the_first_goes_on(pa
         assert first.result().status_code == 200
     brood = parent.tell()
     assert (brood.violations, brood.invocations, brood.failed) == (1, 1, 0)
-    assert "probe-1: a second request while one is in hand" in parent.log()
+    assert "probe-1: a second request during another one" in parent.log()
 
 
 @pytest.mark.parametrize("who", ["replica", "parent", "killed parent"])
@@ -168,12 +165,12 @@ def test_only_a_replica_with_a_request_in_hand_is_killed_in_mid_request(parent: 
 
 def test_a_second_parent_at_the_same_socket_ends_by_itself(parent: Parent) -> None:
     command = (
-        *(sys.executable, "-m", "functions.nursery", "--function", "probe"),
+        *(sys.executable, "-m", "functions.fork_server", "--function", "probe"),
         *("--handler", str(TEST_HANDLERS / "probe"), "--socket", str(parent.folder / "s")),
     )
     second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert second.returncode == 2
-    assert second.stderr.splitlines()[-1].endswith("a warm parent is there already")
+    assert second.stderr.splitlines()[-1].endswith("a fork server runs there already")
     assert parent.tell().replicas == {}
 
 

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -34,9 +34,9 @@ RABBITMQ = {
     )
 }
 """Of RabbitMQ's own exporter, version 3.10."""
-OWN = set(get_args(metrics.MetricName))
+OWN = {value for name, value in vars(metrics).items() if name.isupper()}
 DECLARED = OWN | OF_ANY_PROCESS | RABBITMQ | {"ALERTS"}
-HISTOGRAMS = (metrics.SEND_DELAY, metrics.SERVICE_TIME, metrics.TICK_DURATION)
+HISTOGRAMS = (metrics.SEND_DELAY, metrics.SERVICE_TIME, metrics.STAGE_LATENCY, metrics.TICK_DURATION)
 OF_HISTOGRAMS = {f"{name}_{part}" for name in HISTOGRAMS for part in ("bucket", "sum", "count")}
 
 
@@ -91,7 +91,7 @@ def test_every_panel_has_a_unit_and_says_how_to_read_it(file: Path) -> None:
     for panel in panels(board):
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         assert re.fullmatch(r"[A-Z1].{30,}[.]", panel["description"]), panel["title"]
-        assert panel["datasource"] == {"type": "prometheus", "uid": "penstock-prometheus"}
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert all(target["legendFormat"] and target["refId"] for target in panel["targets"])
 
 
@@ -109,9 +109,10 @@ def test_every_query_is_of_the_chosen_run_and_uses_known_variables(file: Path) -
     known = {variable["name"] for variable in board["templating"]["list"]}
     assert {"run", "fleet"} <= known
     for query in queries(board):
+        query = query.replace(', "process", "$1", "process", "$run-(.+)")', "")
         brokers_own = query.count("rabbitmq_")
         assert query.count("$run") + brokers_own == len(re.findall(r"\{", query)), f"of any run: {query}"
-        assert set(re.findall(r"\$(\w+)", query)) <= {*known, "__rate_interval"}, query
+        assert set(re.findall(r"\$(\w+)", query)) <= {*known, "__rate_interval", "__interval", "__range"}, query
 
 
 @pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
@@ -147,3 +148,110 @@ def test_every_alert_asks_for_metrics_that_somebody_declares() -> None:
     named = set(re.findall(r"\bpenstock_\w+", rules))
     assert len(named) > 8
     assert named <= DECLARED | OF_HISTOGRAMS
+
+
+# --- as Grafana reads them ------------------------------------------------------------------------------------------
+
+
+def variables(board: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """As Grafana before 11 keeps them: by id, else by name; the last one of an id replaces the others."""
+    return {variable.get("id") or variable["name"]: variable for variable in board["templating"]["list"]}
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_every_variable_is_known_by_its_name_in_every_version(file: Path) -> None:
+    board = read(file)
+    assert {key: variable["name"] for key, variable in variables(board).items()} == {
+        variable["name"]: variable["name"] for variable in board["templating"]["list"]
+    }
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_the_data_source_is_a_choice_and_everything_asks_it(file: Path) -> None:
+    board = read(file)
+    source = variables(board)["datasource"]
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    asking = [
+        *panels(board),
+        *board["annotations"]["list"],
+        *(variable for variable in board["templating"]["list"] if variable["type"] == "query"),
+    ]
+    assert {each["datasource"]["uid"] for each in asking} == {"${datasource}"}
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_an_open_board_follows_the_newest_run_unless_one_is_chosen(file: Path) -> None:
+    by_name = variables(read(file))
+    assert by_name["newest"]["query"].startswith("query_result(topk(1, ")
+    assert re.search(by_name["newest"]["regex"].strip("/"), '{run="20261123T1-a"} 17 1700')[1] == "20261123T1-a"  # type: ignore[index]
+    run = by_name["run"]
+    assert (run["allValue"], run["current"]["value"], run.get("multi", False)) == ("$newest", "$__all", False)
+    assert "$newest" in run["query"], "Grafana resolves variables in the order in which queries name them"
+    assert all(each["refresh"] == 2 for each in by_name.values() if each["type"] == "query")
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_links_to_the_other_boards_are_one_menu(file: Path) -> None:
+    (link,) = read(file)["links"]
+    assert (link["asDropdown"], link["includeVars"], link["keepTime"]) == (True, True, True)
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_lines_have_their_values_in_the_legend_and_limits_are_dashed_red(file: Path) -> None:
+    for panel in panels(read(file)):
+        if panel["type"] != "timeseries":
+            continue
+        assert panel["options"]["legend"]["calcs"] == ["lastNotNull", "max"], panel["title"]
+        limits = [
+            override
+            for override in panel["fieldConfig"]["overrides"]
+            if any(each["id"] == "custom.lineStyle" for each in override["properties"])
+        ]
+        (dashed,) = limits
+        drawn = {each["id"]: each["value"] for each in dashed["properties"]}
+        assert drawn["custom.lineStyle"]["fill"] == "dash" and drawn["color"]["fixedColor"] == "red"
+        names = re.compile(dashed["matcher"]["options"].strip("/"))
+        assert [bool(names.search(name)) for name in ("SLO", "payments at most", "limit", "a p99")] == [
+            True,
+            True,
+            True,
+            False,
+        ]
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_units_have_no_space_of_their_own(file: Path) -> None:
+    assert not [panel for panel in panels(read(file)) if ": " in panel["fieldConfig"]["defaults"]["unit"]]
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_marks_of_reassignments_are_off_and_those_of_up_and_down_differ(file: Path) -> None:
+    marks = {each["name"]: each for each in read(file)["annotations"]["list"]}
+    assert {name: mark["enable"] for name, mark in marks.items()} == {"up": True, "down": True, "reassign": False}
+    assert len({mark["iconColor"] for mark in marks.values()}) == 3
+    assert all(f'action="{name}"' in mark["expr"] for name, mark in marks.items())
+
+
+def panel(board: str, title: str) -> dict[str, Any]:
+    (found,) = (each for each in panels(read(generate.FOLDER / f"{board}.json")) if each["title"] == title)
+    return found
+
+
+def test_names_of_processes_are_without_the_run() -> None:
+    for title in ("Up", "CPU", "Memory", "Time of a scrape"):
+        (target,) = panel("health", title)["targets"]
+        assert '"$run-(.+)"' in target["expr"], title
+
+
+def test_the_newest_terms_are_there_when_the_run_is_over() -> None:
+    found = panel("why", "Newest terms")
+    assert all(target["range"] and not target.get("instant") for target in found["targets"])
+    assert found["transformations"][0]["options"]["reducers"] == ["lastNotNull"]
+
+
+def test_the_overview_is_of_the_whole_and_says_how_old_its_figures_are() -> None:
+    assert variables(read(generate.FOLDER / "overview.json"))["fleet"]["query"].startswith(
+        f"label_values({metrics.TICKS}"
+    )
+    assert panel("overview", "Newest tick")["targets"][0]["instant"]
+    assert [each["title"] for each in panels(read(generate.FOLDER / "overview.json")) if " now" in each["title"]] == []

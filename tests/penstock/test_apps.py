@@ -5,7 +5,9 @@ import secrets
 import numpy as np
 import pytest
 
-from penstock.apps import AWAY, AppBoard, AppReport, JobFlow, apps_key, containers_key
+from penstock.adapters.app_boards import AppBoard
+from penstock.adapters.redis import REDIS_AWAY
+from penstock.apps import AppReport, JobFlow
 from penstock.settings import Endpoints
 
 
@@ -28,26 +30,25 @@ def test_equal_services_have_no_scv_whatever_the_rounding() -> None:
 
 
 def test_an_absent_redis_is_an_error_of_its_own() -> None:
-    with pytest.raises(AWAY):
+    with pytest.raises(REDIS_AWAY):
         AppBoard("redis://127.0.0.1:1/0", "r").wanted("a")
 
 
 @pytest.mark.live
 def test_the_board_of_a_run_keeps_what_was_said_last(services: Endpoints) -> None:
     run = f"test-{secrets.token_hex(4)}"
-    assert (containers_key(run), apps_key(run)) == (f"penstock:{run}:containers", f"penstock:{run}:apps")
     board = AppBoard(services.require("redis"), run, timeout_s=60)
     try:
         assert board.wanted("a") is None
         board.want("a", 3)
         board.want("a", 4)
         board.want("b", 0)
-        assert (board.wanted("a"), board.all_wanted()) == (4, {"a": 4, "b": 0})
+        assert [board.wanted(replica) for replica in "ab"] == [4, 0]
         report = AppReport("a", 4, 1, 9, 1.5, 0.5, 7, jobs={"J": JobFlow(arrived=2, between_s=0.5)})
         board.report(report)
         assert board.reports() == {"a": report}
         board.forget("a")
-        assert (board.all_wanted(), board.reports()) == ({"b": 0}, {})
+        assert ([board.wanted(replica) for replica in "ab"], board.reports()) == ([None, 0], {})
     finally:
         board.erase()
         board.close()

@@ -12,6 +12,7 @@ from penstock.contracts import ReplicaEvent
 from penstock.measures import (
     BUCKET_FLOOR_S,
     BUCKET_RATIO,
+    NEVER,
     PERCENTILES,
     Floats,
     Ints,
@@ -22,6 +23,7 @@ from penstock.measures import (
     conservation,
     histogram,
     histogram_percentiles,
+    missed_seconds,
     nearest_ranks,
     percentiles_s,
     replica_seconds,
@@ -94,6 +96,62 @@ def test_slo_share_counts_equality_as_met_and_lost_events_as_missed() -> None:
 
 
 SECOND = 1_000_000_000
+START_NS = 7 * SECOND
+
+
+def missed(
+    events: list[tuple[float, float]],
+    unfinished: list[tuple[float, float]] | None = None,
+    *,
+    slo_s: float = 0.5,
+    duration_s: float = 6.0,
+) -> list[int]:
+    """The seconds missed by completed events of (intended, finished) s and by others of (intended, ended) s."""
+
+    def at_ns(pairs: list[tuple[float, float]]) -> Ints:
+        times = [[NEVER if at_s == math.inf else START_NS + round(at_s * SECOND) for at_s in pair] for pair in pairs]
+        return np.asarray(times, dtype=np.int64).reshape(-1, 2).T
+
+    intended, finished = at_ns(events)
+    done = completions(np.arange(len(events)), intended, intended, intended, finished)
+    found = missed_seconds(done, at_ns(unfinished or []), slo_s=slo_s, start_ns=START_NS, duration_s=duration_s)
+    assert len(found) == math.ceil(duration_s)
+    return np.flatnonzero(found).tolist()
+
+
+def test_a_second_missed_the_slo_if_more_than_one_in_a_hundred_of_its_events_did() -> None:
+    quick, late = (1.0, 1.1), (1.0, 1.6)
+    assert missed([quick] * 99 + [late]) == missed([(0.0, 0.1)] * 99 + [(0.0, 0.6)]) == []
+    assert missed([quick] * 98 + [late] * 2) == [1]
+    assert missed([quick] * 98 + [late]) == [1]
+    assert missed([(1.0, 1.5)]) == [] and missed([(1.0, 1.501)]) == [1]
+
+
+def test_seconds_of_a_stall_missed_the_slo_although_nothing_completed_in_them() -> None:
+    stalled = [(at_s, 4.5) for at_s in (0.0, 1.0, 2.0, 3.0, 4.0)]
+    assert missed(stalled) == [0, 1, 2, 3, 4]
+    assert missed([(1.9, 4.5), (0.0, 0.1)]) == [1, 2, 3, 4]
+    assert missed([(0.2, 2.9), (5.1, 5.2)]) == [0, 1, 2]
+    assert missed([(0.2, 2.9), (1.5, 1.6)]) == [0, 2]
+
+
+def test_a_second_without_an_event_or_with_one_that_is_in_time_did_not_miss_the_slo() -> None:
+    assert missed([(0.0, 0.1), (5.0, 5.1)]) == []
+    assert missed([(0.0, 3.5)], slo_s=4.0) == []
+
+
+def test_an_event_that_never_ends_misses_every_second_in_which_nothing_completes() -> None:
+    assert missed([(4.0, 4.1)], [(2.5, math.inf)]) == [2, 3, 5]
+    assert missed([], [(2.5, 2.6)]) == [2]
+    assert missed([], [(2.5, 3.0)]) == [2, 3]
+
+
+def test_no_more_seconds_are_missed_than_the_schedule_has() -> None:
+    assert missed([(5.9, 9.5), (-0.5, 0.5)]) == [0, 5]
+    assert missed([(0.0, 8.0)], [(7.0, math.inf)], duration_s=2.5) == [0, 1, 2]
+    assert missed([], [(-3.0, -2.0)]) == missed([(-3.0, -2.0)]) == []
+
+
 LIFE = [
     ReplicaEvent("f", "f-1", "requested", 0),
     ReplicaEvent("f", "f-2", "requested", 2 * SECOND),
@@ -196,6 +254,16 @@ def test_events_known_to_be_waiting_are_in_flight_and_not_lost() -> None:
         scheduled=3, acknowledged=ids(0, 1, 2), booked=ids(0), results={"completed": ids(0)}, result_rows=1, in_flight=2
     )
     assert (balance.in_flight, balance.lost, balance.agree) == (2, 0, True)
+    answered = conservation(
+        scheduled=1, acknowledged=ids(0), booked=ids(0), results={"completed": ids(0)}, result_rows=1, in_flight=2
+    )
+    assert answered.lost == 0
+
+
+def test_five_ids_of_those_that_disagree_are_named() -> None:
+    balance = conservation(scheduled=6, acknowledged=ids(*range(6)), booked=ids(), results={}, result_rows=0)
+    assert balance.disagreements == ("acknowledged without a result: 6 (first ids 0, 1, 2, 3, 4)",)
+    assert (balance.completed, balance.lost, balance.foreign, balance.in_flight) == (0, 6, 0, 0)
 
 
 def test_a_bootstrap_interval_contains_the_mean_and_is_the_same_each_time() -> None:

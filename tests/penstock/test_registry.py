@@ -8,14 +8,8 @@ import pytest
 
 from controller.scalers.rps import RpsParameters
 from penstock.errors import PenstockError
-from penstock.registry import (
-    ScalerClass,
-    emulated_scalers,
-    emulated_system,
-    make_parameters,
-    parse_scaler,
-    parse_settings,
-)
+from penstock.parameters import make_parameters, parse_settings
+from penstock.registry import ScalerClass, emulated_scalers, emulated_system, parse_scaler
 
 
 @dataclass(frozen=True)

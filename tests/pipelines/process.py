@@ -4,14 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
 
 from penstock.rundir import RunDirectory
 from penstock.settings import Endpoints, Folders
+from tests.support.eventually import eventually
 
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
@@ -38,7 +38,7 @@ def analytics(directory: RunDirectory, services: Endpoints) -> Iterator[subproce
             text=True,
         )
     try:
-        wait_until(lambda: ready.exists() or process.poll() is not None, START_TIMEOUT_S)
+        eventually(lambda: ready.exists() or process.poll() is not None, within_s=START_TIMEOUT_S)
         assert process.poll() is None, log.read_text()
         yield process
     finally:
@@ -56,10 +56,3 @@ def end(process: subprocess.Popen[str]) -> None:
     assert process.wait(STOP_TIMEOUT_S) == 0
     _, alive = psutil.wait_procs(family, timeout=5)
     assert alive == []
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s"
-        time.sleep(0.1)

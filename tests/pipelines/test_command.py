@@ -44,7 +44,7 @@ def test_measures_are_printed_as_json(app: typer.Typer, run: Path) -> None:
     answer = CliRunner().invoke(app, ["measures", str(run), "--json"])
     measures = msgspec.json.decode(answer.output)
     assert measures["completed"] == 10
-    assert measures["parts"]["latency"]["percentiles_s"]["p50"] == 0.5
+    assert measures["parts"]["latency"]["p50_s"] == 0.5
     assert sum(measures["histogram"].values()) == 10
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.measures import completions
-from pipelines.deduplication import BLOCK_SIZE, EarliestResults, Marks
+from pipelines.deduplication import BLOCK_SIZE, EarliestResults
 
 RESULTS = st.lists(
     st.tuples(
@@ -13,8 +13,8 @@ RESULTS = st.lists(
 )
 
 
-def marks(finished_ns: list[int], cell: list[int]) -> Marks:
-    return Marks(np.asarray(finished_ns, dtype=np.int64), np.asarray(cell, dtype=np.int64))
+def marks(finished_ns: list[int], cell: list[int]) -> np.ndarray:
+    return np.asarray((finished_ns, cell), dtype=np.int64)
 
 
 def ids(*values: int) -> np.ndarray:
@@ -29,9 +29,9 @@ def test_after_any_batches_in_any_order_each_event_counts_once_at_its_earliest_f
     counted: list[int] = []
     for batch in batches:
         columns = np.asarray(batch, dtype=np.int64).reshape(-1, 3).T
-        added, removed = earliest.absorb(columns[0], Marks(columns[1], columns[2]))
-        counted.extend(added.finished_ns.tolist())
-        for finished_ns in removed.finished_ns.tolist():
+        added, removed = earliest.absorb(columns[0], columns[1:])
+        counted.extend(added[0].tolist())
+        for finished_ns in removed[0].tolist():
             counted.remove(finished_ns)
     everything = np.asarray([row for batch in batches for row in batch], dtype=np.int64).reshape(-1, 3).T
     truth = completions(everything[0], everything[1], everything[1], everything[1], everything[1])
@@ -42,18 +42,18 @@ def test_an_earlier_result_takes_back_what_was_counted_before() -> None:
     earliest = EarliestResults()
     earliest.absorb(ids(5), marks([2000], [70]))
     added, removed = earliest.absorb(ids(5), marks([1000], [60]))
-    assert (added.finished_ns.tolist(), added.cell.tolist()) == ([1000], [60])
-    assert (removed.finished_ns.tolist(), removed.cell.tolist()) == ([2000], [70])
+    assert (added[0].tolist(), added[1].tolist()) == ([1000], [60])
+    assert (removed[0].tolist(), removed[1].tolist()) == ([2000], [70])
 
 
 def test_a_later_duplicate_changes_nothing() -> None:
     earliest = EarliestResults()
     earliest.absorb(ids(5), marks([1000], [60]))
     added, removed = earliest.absorb(ids(5, 5), marks([2000, 1000], [70, 60]))
-    assert len(added) == len(removed) == 0
+    assert added.size == removed.size == 0
 
 
 def test_results_without_an_id_all_count() -> None:
     added, removed = EarliestResults().absorb(ids(-1, 3, -1), marks([7, 8, 7], [1, 2, 1]))
-    assert sorted(added.finished_ns.tolist()) == [7, 7, 8]
-    assert len(removed) == 0
+    assert sorted(added[0].tolist()) == [7, 7, 8]
+    assert removed.size == 0

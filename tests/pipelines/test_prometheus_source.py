@@ -1,7 +1,7 @@
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -10,11 +10,12 @@ from prometheus_client import CollectorRegistry, Gauge
 from pyspark.sql import Row, SparkSession
 
 from penstock import metrics
+from penstock.adapters.exposition import expose
 from penstock.errors import PenstockError
-from penstock.exposition import expose
 from pipelines.prometheus_query import queries_of
 from pipelines.prometheus_source import PrometheusSource, PrometheusStreamReader, RangeReader, options_of
 from pipelines.results_query import stop_between_batches
+from tests.support.eventually import eventually
 
 QUERIES = {"level": "test_level", "doubled": "2 * test_level"}
 
@@ -52,7 +53,7 @@ class LivePrometheus:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_until(self._ready)
+        eventually(self._ready)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -71,13 +72,6 @@ class LivePrometheus:
         return bool(answer["data"]["result"])
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s"
-        time.sleep(0.1)
-
-
 @pytest.fixture(scope="module")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePrometheus]:
     """It has scraped ``test_level{partition="3"} 42``."""
@@ -88,7 +82,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LivePrometh
     server = LivePrometheus(folder)
     try:
         server.start()
-        wait_until(server.has_scraped)
+        eventually(server.has_scraped)
         yield server
     finally:
         server.stop()
@@ -106,7 +100,7 @@ def test_what_has_not_settled_is_not_asked_for() -> None:
 
 
 def test_a_long_gap_is_read_in_pieces() -> None:
-    reader = RangeReader("http://127.0.0.1:1", QUERIES, step_s=1)
+    reader = RangeReader("http://127.0.0.1:1", QUERIES)
     assert reader.newest_ms(0) == 9_999_000
 
 
@@ -116,8 +110,8 @@ def test_the_series_of_a_run_are_its_own_and_outlive_a_restarted_process() -> No
 
 
 def test_the_first_instant_lies_on_the_grid() -> None:
-    options = options_of("http://127.0.0.1:1", QUERIES, start_ns=1_700_000_000_250_000_000, step_s=0.5)
-    assert PrometheusStreamReader(options).initialOffset() == {"from_ms": 1_700_000_000_500}
+    options = options_of("http://127.0.0.1:1", QUERIES, start_ns=1_700_000_000_250_000_000)
+    assert PrometheusStreamReader(options).initialOffset() == {"from_ms": 1_700_000_001_000}
 
 
 @pytest.mark.live
@@ -142,12 +136,12 @@ def test_spark_streams_every_instant_once_also_across_a_restart_of_prometheus(
         .start()
     )
     try:
-        wait_until(lambda: len(rows) >= 6)
+        eventually(lambda: len(rows) >= 6)
         prometheus.stop()
         time.sleep(3)
         prometheus.start()
         seen = len(rows)
-        wait_until(lambda: len(rows) >= seen + 12)
+        eventually(lambda: len(rows) >= seen + 12)
         assert query.isActive
     finally:
         stop_between_batches(query)

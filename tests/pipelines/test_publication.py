@@ -1,3 +1,5 @@
+import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
@@ -72,18 +74,34 @@ def test_a_run_without_results_still_gives_readable_files(directory: RunDirector
     assert pq.read_table(directory.per_second_file).num_rows == 0
 
 
-def test_gauges_show_the_newest_complete_second_and_the_run_so_far(directory: RunDirectory) -> None:
+def test_counters_lose_no_second_and_no_event_that_was_refused(directory: RunDirectory) -> None:
+    registry = CollectorRegistry()
+    publication = Publication(directory, registry)
+    stage = {"stage": "payments"}
+    publication.take(0, results(), complete_until_ns=0)
+    assert registry.get_sample_value(metrics.STAGE_RESULTS, stage) == 4
+    assert registry.get_sample_value(metrics.STAGE_SLO_MET, stage) == 2
+    buckets = {
+        float(sample.labels["le"]): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == f"{metrics.STAGE_LATENCY}_bucket"
+    }
+    at_most = {bound: count for bound, count in buckets.items() if 0.08 < bound < 1.2}
+    assert buckets[math.inf] == 3
+    assert all(count == sum(latency <= bound for latency in (0.1, 0.2, 0.9)) for bound, count in at_most.items())
+    assert len(at_most) > 10 and set(at_most.values()) == {0, 1, 2, 3}
+    publication.publish(complete_until_ns=101 * SECOND)
+    delay_s = registry.get_sample_value(metrics.STAGE_PUBLISH_DELAY, stage)
+    assert delay_s is not None and delay_s > 0
+
+
+def test_counters_never_fall_when_an_earlier_result_of_an_event_is_found(directory: RunDirectory) -> None:
     registry = CollectorRegistry()
     publication = Publication(directory, registry)
     publication.take(0, results(), complete_until_ns=0)
-    second = {"stage": "payments", "scope": "second", "quantile": "0.5"}
-    run = {"stage": "payments", "scope": "run", "quantile": "0.5"}
-    assert registry.get_sample_value(metrics.STAGE_LATENCY, second) is None
-    assert registry.get_sample_value(metrics.STAGE_LATENCY, run) == bucket_upper_s(bucket_of(0.2))
-    publication.publish(complete_until_ns=101 * SECOND)
-    assert registry.get_sample_value(metrics.STAGE_LATENCY, second) == bucket_upper_s(bucket_of(0.2))
-    assert registry.get_sample_value(metrics.STAGE_EVENTS, {"stage": "payments"}) == 3
-    share = registry.get_sample_value(metrics.STAGE_SLO_SHARE, {"stage": "payments", "scope": "second"})
-    assert share == pytest.approx(2 / 3)
-    delay_s = registry.get_sample_value(metrics.STAGE_PUBLISH_DELAY, {"stage": "payments"})
-    assert delay_s is not None and delay_s > 0
+    earlier = dataclasses.replace(
+        results(), finished_ns=np.full(4, 99 * SECOND), bucket=bucket_of([0.9] * 4), met=np.full(4, False)
+    )
+    publication.take(1, earlier, complete_until_ns=0)
+    assert registry.get_sample_value(metrics.STAGE_SLO_MET, {"stage": "payments"}) == 2

@@ -18,14 +18,14 @@ from confluent_kafka.admin import NewTopic
 
 from infra.local.services import LocalServices
 from penstock import metrics
-from penstock.measures import bucket_of, bucket_upper_s, completions, histogram, percentiles_s
+from penstock.adapters.topics import admin_client
+from penstock.measures import PERCENTILE_FIELDS, bucket_of, bucket_upper_s, completions, histogram, percentiles_s
 from penstock.records import Result, encode
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints, Folders
-from penstock.topics import admin_client
-from pipelines.publication import PERCENTILE_COLUMNS
-from tests.pipelines.process import START_TIMEOUT_S, analytics, end, wait_until
+from tests.pipelines.process import START_TIMEOUT_S, analytics, end
+from tests.support.eventually import eventually
 
 SECOND = 1_000_000_000
 
@@ -98,9 +98,7 @@ def assert_equals_numpy(directory: RunDirectory, records: list[Result | bytes], 
         row = rows[at]
         assert row["count"] == len(latency_s)
         assert row["slo_met"] == np.count_nonzero(latency_s <= slo_s)
-        assert [row[name] for name in PERCENTILE_COLUMNS] == bucket_upper_s(
-            bucket_of(percentiles_s(latency_s))
-        ).tolist()
+        assert [row[name] for name in PERCENTILE_FIELDS] == bucket_upper_s(bucket_of(percentiles_s(latency_s))).tolist()
         assert (row["buckets"], row["counts"]) == tuple(part.tolist() for part in histogram(latency_s))
     failed = [result for result in results if result.outcome == "failed"]
     assert sum(row["failed"] for row in rows.values()) == len(failed)
@@ -119,8 +117,8 @@ def test_streaming_figures_are_those_of_numpy(
         (target,) = (directory.path / "targets").glob("*.json")
         address = msgspec.json.decode(target.read_bytes())[0]["targets"][0]
         page = f"http://{address}/metrics"
-        shown = f'{metrics.STAGE_LATENCY}{{quantile="0.99",scope="second",stage="payments"}}'
-        wait_until(lambda: shown in httpx.get(page, trust_env=False).text, 30)
+        shown = f'{metrics.STAGE_LATENCY}_bucket{{le="+Inf",stage="payments"}}'
+        eventually(lambda: shown in httpx.get(page, trust_env=False).text, within_s=30)
         end(process)
     assert_equals_numpy(directory, records, spec.slo_s)
     assert not (directory.path / ".spark").exists()

@@ -10,7 +10,16 @@ import pytest
 from penstock.clock import NANOS_PER_SECOND
 from penstock.measures import bucket_of, percentiles_s
 from penstock.records import Result
-from producers.locust_messages import BUCKETS_A_LINE, Batch, Ended, Started, Trouble, in_lines, tell, understand
+from producers.locust_messages import (
+    BUCKETS_PER_LINE,
+    Batch,
+    Ended,
+    Started,
+    Trouble,
+    in_lines,
+    read_message,
+    write_message,
+)
 from producers.locust_results import Batches
 
 # gevent must not meet the other tests; and those that start Locust must not hand this on to it
@@ -54,9 +63,9 @@ def test_locusts_percentiles_are_the_measures_own_within_one_bucket(count: int) 
         batches.add(result(number, seconds, finished_ns=finished))
         if number % 333 == 0:
             for batch in batches.drain():
-                bridge.take(batch)
+                bridge.add(batch)
     for batch in batches.drain():
-        bridge.take(batch)
+        bridge.add(batch)
     exact_s = percentiles_s(np.round(latency_s * NANOS_PER_SECOND) / NANOS_PER_SECOND, PERCENTILES)
     for entry in (stats.total, stats.get("payment", METHOD)):
         assert entry.num_requests == count
@@ -91,7 +100,7 @@ def test_the_last_ten_seconds_are_those_of_locusts_chart(monkeypatch: pytest.Mon
         now = 1_700_000_000 + second
         latency_s = 0.1 if second < 15 else 0.3
         bucket = int(bucket_of(latency_s))
-        bridge.take(Batch("payment", now, (bucket,), (50,), 50 * latency_s, latency_s, latency_s))
+        bridge.add(Batch("payment", now, (bucket,), (50,), 50 * latency_s, latency_s, latency_s))
     assert stats.total.get_current_response_time_percentile(0.5) == bucket_ms(300)
     assert stats.total.current_rps == 50
     assert stats.total.get_response_time_percentile(0.4) == bucket_ms(100)
@@ -105,7 +114,7 @@ def test_a_result_counts_once_and_what_did_not_complete_is_a_failure_without_a_l
     batches.add(msgspec.structs.replace(result(2, 0.1), terminal=False))
     batches.add(result(3, 0.2, outcome="rejected"))
     for batch in batches.drain():
-        Bridge(stats, 0.5).take(batch)
+        Bridge(stats, 0.5).add(batch)
     assert (stats.total.num_requests, stats.total.num_failures) == (2, 1)
     assert stats.total.get_response_time_percentile(1.0) == bucket_ms(100)
     assert [error.error for error in stats.errors.values()] == [FAILED]
@@ -117,14 +126,14 @@ def test_a_broad_histogram_goes_in_lines_that_a_pipe_takes_whole() -> None:
     buckets, counts = np.arange(1000), np.arange(1, 1001) * 10**6
     os.set_blocking(writer, False)
     sent = [Batch("payment", START_NS, *piece) for piece in in_lines(buckets, counts)]
-    assert len(sent) == -(-1000 // BUCKETS_A_LINE)
+    assert len(sent) == -(-1000 // BUCKETS_PER_LINE)
     for batch in sent:
-        tell(batch, writer)
+        write_message(batch, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         lines = pipe.readlines()
     assert max(map(len, lines)) <= select.PIPE_BUF
-    assert [understand(line) for line in lines] == sent
+    assert [read_message(line) for line in lines] == sent
     assert sum(sum(batch.counts) for batch in sent) == counts.sum()
 
 
@@ -132,8 +141,8 @@ def test_every_message_is_understood_and_other_output_passed_over() -> None:
     reader, writer = os.pipe()
     messages = (Started("runs/x", START_NS, (1, 2)), Ended(1.0, 0.002), Trouble("no fleet"))
     for message in messages:
-        tell(message, writer)
+        write_message(message, writer)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        assert tuple(map(understand, pipe)) == messages
-    assert understand(b"Exception in thread\n") is None
+        assert tuple(map(read_message, pipe)) == messages
+    assert read_message(b"Exception in thread\n") is None

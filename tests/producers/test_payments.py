@@ -10,7 +10,7 @@ from penstock.signing import Signer
 from producers.encoding import signed_records
 from producers.payments import CHUNK, payments
 from producers.schedule import make_schedule
-from producers.workloads import Constant
+from producers.workloads.synthetic import Constant
 
 KEY = b"a key for tests"
 

@@ -12,17 +12,9 @@ from penstock.errors import PenstockError
 from penstock.runspec import Arrivals
 from penstock.schedule import Schedule
 from producers.schedule import hot_weights, make_schedule
-from producers.workloads import (
-    BinpackWorkload1,
-    Constant,
-    NycTaxi,
-    OnOff,
-    Poisson,
-    Sinusoid,
-    Step,
-    Workload,
-    rates_per_s,
-)
+from producers.workloads.contract import Workload, rates_per_s
+from producers.workloads.published import BinpackWorkload1, NycTaxi
+from producers.workloads.synthetic import Constant, OnOff, Poisson, Sinusoid, Step
 
 workloads: st.SearchStrategy[Workload] = st.one_of(
     st.just(BinpackWorkload1()),
@@ -41,7 +33,12 @@ def made(workload: Workload, arrivals: Arrivals | None = None, seed: int = 1, sp
 @settings(deadline=None)
 @given(workloads, laws, st.integers(0, 2**32), st.sampled_from([1.0, 3.0, 0.7, 10.0]))
 def test_times_ascend_within_the_run(workload: Workload, arrivals: Arrivals, seed: int, speed: float) -> None:
-    schedule = made(workload, arrivals, seed, speed)
+    try:
+        schedule = made(workload, arrivals, seed, speed)
+    except PenstockError as error:  # at a low rate a Poisson draw may be empty
+        assert arrivals == "poisson"
+        assert "has no events" in str(error)
+        return
     offsets = schedule.intended_offset_ns
     assert [offsets.dtype.name, schedule.partition.dtype.name] == ["int64", "int16"]
     assert np.all(np.diff(offsets) >= 0)

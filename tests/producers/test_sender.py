@@ -25,7 +25,7 @@ from penstock.settings import Endpoints
 from penstock.signing import Signer
 from producers.schedule import make_schedule
 from producers.sender import CLIENT, Sender
-from producers.workloads import Constant
+from producers.workloads.synthetic import Constant
 
 KEY = bytes(range(32))
 PARTITIONS = 3

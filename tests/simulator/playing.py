@@ -1,6 +1,6 @@
 """Plays a simulated consumer group under one scaler, without a run directory."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +13,20 @@ from penstock.measures import Completions, ScaleCounts, completions, replica_sec
 from penstock.registry import make_scaler
 from penstock.runspec import Fault, RunSpec, ScalerSpec, WorkerSpec
 from penstock.schedule import Schedule
+from penstock.systems import StreamSystem
 from simulator.clock import VirtualClock, nanos
-from simulator.stream import LIVE, StreamEngine, StreamModel, make_engine
+from simulator.stream import StreamEngine, make_engine
 
-PAPERS = StreamModel(rebalance_s=0.0, stop_s=0.0, leaving_rebalances=False)
+IDEAL = StreamSystem(start_up_s=0.0, rebalance_s=0.09, stop_s=0.2, staleness_s=0.0, service_scv=0.0)
+"""Replicas that join at once, constant service times, offsets read without delay."""
+
+
+def ideal(**fields: Any) -> StreamSystem:
+    """The ideal system with other values."""
+    return msgspec.structs.replace(IDEAL, **fields)
+
+
+PAPERS = ideal(rebalance_s=0.0, stop_s=0.0, leaving_rebalances=False)
 """As in the burst model of the specification: instant replicas, one stop of all for each change."""
 EVERY_EVENT = WorkerSpec(commit_interval_s=0.0)
 BINPACK = {"service_rate_per_s": 200.0, "hold_s": 10.0, "f_up": 0.9, "f_down": 0.4, "max_replicas": 5}
@@ -31,9 +41,6 @@ class Kept:
 
     def tick(self, record: TickRecord) -> None:
         self.ticks.append(record)
-
-    def replicas(self, events: Iterable[ReplicaEvent]) -> None:
-        self.events.extend(events)
 
 
 @dataclass
@@ -83,7 +90,9 @@ def spec_of(
     worker: WorkerSpec | None = None,
     **fields: Any,
 ) -> RunSpec:
-    """A run of the sim world; ten minutes of the bin-pack paper's fleet unless told otherwise."""
+    """A run of the sim world; ten minutes of the bin-pack paper's fleet, whose replicas start at once, unless told
+    otherwise.
+    """
     return RunSpec(
         run="simulated",
         experiment="test",
@@ -91,21 +100,20 @@ def spec_of(
         scaler=ScalerSpec(name=scaler, parameters=parameters or {}),
         duration_s=seconds,
         worker=worker or EVERY_EVENT,
-        **fields,
+        **{"system": IDEAL, **fields},
     )
 
 
 def play(
     spec: RunSpec,
     schedule: Schedule,
-    model: StreamModel = LIVE,
     *,
     scaler: Scaler[Any, Any] | None = None,
     faults: Sequence[Fault] = (),
     drain_s: float = 60.0,
 ) -> Played:
     """The whole run with its faults, and ``drain_s`` more."""
-    engine = make_engine(spec, schedule, model)
+    engine = make_engine(spec, schedule)
     clock = VirtualClock(engine.advance)
     journal = Kept()
     loop = Loop(
@@ -127,7 +135,7 @@ def play(
         clock.sleep_until(loop.grid.time_s(point))
         loop.tick(point)
         point = loop.grid.next_due(point)
-    journal.replicas(engine.actuator.events())
+    journal.events.extend(engine.actuator.events())
     return Played(spec, engine, journal)
 
 

@@ -9,7 +9,7 @@ from penstock.contracts import Decision
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.schedule import Schedule
 from penstock.systems import QueueSystem
-from simulator.queue_bank import QueueBank, make_engine
+from simulator.queue import QueueEngine, make_engine
 
 FLEET = "bank"
 
@@ -39,7 +39,7 @@ def poisson(rate_per_s: float, seconds: float, seed: int | Sequence[int]) -> Sch
     return schedule_at(np.sort(draws.random(draws.poisson(rate_per_s * seconds)) * seconds), seconds)  # type: ignore[arg-type]
 
 
-def bank(system: QueueSystem, schedule: Schedule, **fields: Any) -> QueueBank:
+def bank(system: QueueSystem, schedule: Schedule, **fields: Any) -> QueueEngine:
     return make_engine(spec_of(system, seconds=schedule.duration_s, **fields), schedule)
 
 
@@ -48,6 +48,6 @@ def resized(replicas: int, **fields: Any) -> Decision:
     return Decision(action="up", targets={FLEET: replicas}, **fields)
 
 
-def servers(engine: QueueBank) -> dict[str, int | None]:
+def servers(engine: QueueEngine) -> dict[str, int | None]:
     """Containers of each queue that the monitor sees."""
     return {queue.queue: queue.servers for queue in engine.monitor.observe().queues}

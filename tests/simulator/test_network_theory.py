@@ -8,7 +8,7 @@ import pytest
 
 from controller.queueing.erlang import mmc
 from controller.queueing.gim import gim
-from controller.queueing.network import Job, Network, Topic, measure
+from controller.queueing.network import Job, Network, NetworkTopic, measure
 from penstock.contracts import Decision
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.systems import JobSpec, NetworkSystem, TopicSpec
@@ -112,7 +112,7 @@ def test_the_papers_network_is_within_10_percent_of_the_decomposition_and_agrees
         responses_s.append(float((table.finished_s - table.intended_s)[steady].mean()))
     mean_s, half_s = interval(responses_s)
     network = Network(
-        topics=tuple(Topic(name=t, service_rate=mu, service_scv=c) for t, mu, c in TOPICS),
+        topics=tuple(NetworkTopic(name=t, service_rate=mu, service_scv=c) for t, mu, c in TOPICS),
         jobs=tuple(
             Job(name=j, route=tuple(route), arrival_rate=rate, arrival_scv=ca2)
             for (j, route, ca2), rate in zip(JOBS, rates_per_min, strict=True)

@@ -9,11 +9,10 @@ from penstock.clock import Clock
 from penstock.contracts import Accepted, Actuator, Decision, FleetObservation, Monitor, Phase, ReplicaEvent
 from penstock.runspec import Fault
 from penstock.schedule import Schedule
-from penstock.systems import StreamSystem
 from simulator.clock import VirtualClock
 from simulator.stream import StreamEngine, make_engine
 from tests.conformance.ports import ActuatorConformance, ClockConformance, MonitorConformance
-from tests.simulator.playing import spec_of
+from tests.simulator.playing import ideal, spec_of
 
 STEP_S = 0.05
 
@@ -75,7 +74,7 @@ class TestStreamActuator(ActuatorConformance):
             fleet=self.fleet,
             initial_replicas=0,
             max_replicas=3,
-            system=StreamSystem(start_up_s=start_up_s),
+            system=ideal(start_up_s=start_up_s),
         )
         nothing = Schedule(np.empty(0, np.int64), np.empty(0, np.int16), duration_s=60)
         yield Passing(make_engine(spec, nothing))

@@ -13,23 +13,26 @@ import pytest
 from rich.console import Console
 
 from controller.journal import read_replica_events, read_ticks
-from experiments.analysis.measurement import analyse, summary_of
-from experiments.analysis.summary import Summary
 from experiments.catalogue import EXPERIMENTS, find_experiment
 from experiments.compare import ComparisonDirectory, begin, carry_out_all
 from experiments.driver import describe, schedule_of
-from experiments.experiment import Experiment, Options, fitting_scalers, parse_faults, run_spec
+from experiments.experiment import Experiment, Options, fitting_scalers, parse_faults, run_spec, system_at_speed
 from experiments.progress import RunProgress
-from experiments.report import write_report
 from experiments.worlds import make_world
 from penstock.errors import PenstockError
+from penstock.fleet_kinds import fleet_kinds, kind_of
+from penstock.measured import START_UP_S
 from penstock.results import RESULT_SCHEMA
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultKind, FaultRecord, WorkerSpec
-from penstock.systems import FunctionSpec, FunctionSystem, NetworkSystem, QueueSystem, StreamSystem
+from penstock.systems import FunctionSystem, NetworkSystem, QueueSystem, StreamSystem
+from report import write_report
+from report.analysis.measurement import analyse, summary_of
+from report.analysis.run_data import RunData
+from report.analysis.summary import RunSummary
 from simulator.clock import EPOCH_NS
 from simulator.engine import OUTCOMES, EventTable
-from simulator.world import ENGINES, SimWorld, check_faults
+from simulator.world import SimWorld, check_faults
 from tests.experiments.steady import STEADY as STEADY_60
 from tests.simulator.playing import spec_of
 
@@ -46,9 +49,11 @@ def compare(
     return directory
 
 
-def play(folder: Path, scaler: str, options: Options, experiment: Experiment = STEADY) -> tuple[RunDirectory, Summary]:
+def play(
+    folder: Path, scaler: str, options: Options, experiment: Experiment = STEADY
+) -> tuple[RunDirectory, RunSummary]:
     (finished,) = compare(folder, experiment, [scaler], options).runs()
-    return finished, summary_of(finished)
+    return finished, summary_of(RunData(finished))
 
 
 def test_a_simulated_run_is_valid_without_sender_and_ledger(tmp_path: Path) -> None:
@@ -60,9 +65,9 @@ def test_a_simulated_run_is_valid_without_sender_and_ledger(tmp_path: Path) -> N
     assert [tick.tick for tick in read_ticks(directory) if tick.time_s < 30] == list(range(30))
     assert directory.spec().start_ns == EPOCH_NS and not directory.spec().analytics
     assert directory.manifest().machine["world"] == "sim"
-    write_report([directory], directory.report_file)
+    write_report([RunData(directory)], directory.report_file)
     assert "binpack-tail" in directory.report_file.read_text()
-    assert msgspec.json.encode(analyse(directory)) == msgspec.json.encode(summary)
+    assert msgspec.json.encode(analyse(RunData(directory))) == msgspec.json.encode(summary)
 
 
 def test_one_seed_gives_the_same_bytes_and_another_seed_other_ones(
@@ -126,7 +131,7 @@ def test_a_fault_that_cannot_be_simulated_is_refused_before_anything_is_made(tmp
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("kind", list(ENGINES))
+@pytest.mark.parametrize("kind", [StreamSystem, QueueSystem, FunctionSystem, NetworkSystem])
 def test_what_is_refused_beforehand_is_what_the_engine_would_refuse(kind: type[msgspec.Struct], tmp_path: Path) -> None:
     experiment = next(each for each in EXPERIMENTS.values() if type(each.system) is kind)
     options = Options(world="sim", seconds=experiment.seconds / 20)
@@ -141,10 +146,10 @@ def test_what_is_refused_beforehand_is_what_the_engine_would_refuse(kind: type[m
             beforehand.add(fault.kind)
         with SimWorld() as world:
             world.prepare(spec, directory)
-            world.start()
-            world.wait_until(1.0)
+            world.run.start()
+            world.run.wait_until(1.0)
             try:
-                world.inject(fault)
+                world.run.inject(fault)
             except PenstockError:
                 when_due.add(fault.kind)
     assert beforehand == when_due
@@ -197,20 +202,30 @@ def test_a_comparison_plays_one_schedule_and_resumes(tmp_path: Path) -> None:
     again = compare(tmp_path, STEADY, ["binpack-tail", "linear"], options, resume=True)
     assert again.path == first.path
     assert [run.path for run in again.runs()] == [run.path for run in first.runs()]
-    write_report(first.runs(), first.report_file)
+    write_report(list(map(RunData, first.runs())), first.report_file)
     assert "linear" in first.report_file.read_text()
 
 
 def test_a_world_without_a_run_says_so() -> None:
     with SimWorld() as world, pytest.raises(PenstockError, match="prepare one first"):
-        world.start()
+        world.run.start()
+
+
+@pytest.mark.parametrize("scaler", ["keda-kafka", "linear", "binpack-tail", "hpa"])
+def test_a_consumer_group_scales_from_zero(tmp_path: Path, scaler: str) -> None:
+    options = Options(world="sim", from_s=420, seconds=40, initial_replicas=0)
+    directory, summary = play(tmp_path, scaler, options, find_experiment("binpack-workload-1"))
+    first = next(event for event in read_replica_events(directory) if event.phase == "joined")
+    assert first.at_ns - EPOCH_NS > START_UP_S * 1e9, "nobody is there before the first decision and a start-up"
+    assert (summary.conservation.lost, summary.conservation.in_flight) == (0, 0)
+    assert summary.completed_events == summary.scheduled_events > 5000
 
 
 def test_a_simulated_replica_can_be_given_a_start_up(tmp_path: Path) -> None:
     experiment = find_experiment("binpack-workload-1")
     options = Options(world="sim", from_s=420, seconds=110, speed=2.0, system={"start_up_s": "1.2"})
     directory, summary = play(tmp_path, "linear", options, experiment)
-    assert directory.spec().system == StreamSystem(start_up_s=0.6)
+    assert directory.spec().system == system_at_speed(StreamSystem(start_up_s=1.2), 2.0)
     life = {(event.replica, event.phase): event.at_ns for event in read_replica_events(directory)}
     newcomer = f"payments-{directory.spec().initial_replicas + 1}"
     assert summary.scale.replicas_added > 0
@@ -224,7 +239,7 @@ def test_what_a_monitor_reads_and_the_turns_of_partitions_can_be_set(tmp_path: P
     given = {"batch": "50", "staleness_s": "0.5", "staleness_sd_s": "0.1"}
     options = Options(world="sim", from_s=420, seconds=20, speed=2.0, system=given)
     directory, stale = play(tmp_path, "binpack-tail", options, experiment)
-    assert directory.spec().system == StreamSystem(batch=50, staleness_s=0.25, staleness_sd_s=0.05)
+    assert directory.spec().system == system_at_speed(StreamSystem(batch=50, staleness_s=0.5, staleness_sd_s=0.1), 2.0)
     _, fresh = play(tmp_path, "binpack-tail", Options(world="sim", from_s=420, seconds=20, speed=2.0), experiment)
     assert stale.conservation == fresh.conservation
     assert stale.latency != fresh.latency
@@ -238,10 +253,10 @@ def test_an_impossible_setting_of_a_system_is_one_line(name: str, value: str) ->
 
 
 def test_every_kind_of_fleet_has_an_engine() -> None:
-    assert set(ENGINES) == {StreamSystem, QueueSystem, FunctionSystem, NetworkSystem}
-    assert isinstance(
-        FunctionSystem(functions=(FunctionSpec(name="f", service_time_s=1.0),), deadline_s=1.0), tuple(ENGINES)
-    )
+    systems = {kind.load("system") for kind in fleet_kinds().values()}
+    assert systems == {StreamSystem, QueueSystem, FunctionSystem, NetworkSystem}
+    assert all(callable(kind.load("engine")) for kind in fleet_kinds().values())
+    assert kind_of(FunctionSystem(functions=(), deadline_s=1.0)).name == "function"
 
 
 # --- raw results -----------------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """Requests by HTTP: ``POST /requests`` with an event's JSON is answered when the request has left the pipeline.
 
-A caller that gets no answer asks again: the event's id keeps its outcome the same.
+A caller without an answer can repeat the request: the outcome of an event id never changes.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from typing import Final
 
 import msgspec
@@ -15,29 +15,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from functions.dataflow.connectors.connector import Receive
-from penstock.listening import listen, port_of
+from functions.dataflow.connectors.connector import Connector, Receive
+from functions.dataflow.request import Delivery
 from penstock.records import Result
+from penstock.sockets import listen
 
 STOP_S: Final = 3
 """How long answers on their way may take at the end; a client may hold its connection open for longer."""
 STATUS: Final = {"completed": 200, "failed": 422, "rejected": 429, "dead-lettered": 502}
 """By the outcome of the request. The body is its last Result."""
-
-
-class _Posted:
-    """A request whose caller waits."""
-
-    def __init__(self, value: bytes) -> None:
-        self.value = value
-        self.broker_ns: int | None = None
-        self.fresh = True
-        self.result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-
-    def done(self, result: Result) -> None:
-        """To be answered, if the caller still waits."""
-        if not self.result.done():
-            self.result.set_result(result)
 
 
 class _Server(uvicorn.Server):
@@ -48,14 +34,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-class HttpConnector:
-    """Connector port that listens on ``host:port``, 0 for any free one; ``url`` is where, once it has started."""
+class HttpConnector(Connector):
+    """Connector port that listens on ``host:port``, 0 for any free one."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self._host, self._port = host, port
         self._receive: Receive | None = None
         self._full: Callable[[], bool] = lambda: False
-        self._waiting: set[_Posted] = set()
+        self._waiting: set[asyncio.Future[Result]] = set()
         app = Starlette(routes=[Route("/requests", self._post, methods=["POST"]), Route("/healthz", _healthz)])
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S
@@ -63,33 +49,24 @@ class HttpConnector:
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
 
-    @property
-    def url(self) -> str:
-        """Base URL."""
-        return f"http://{self._host}:{self._port}"
-
     async def start(self, receive: Receive, full: Callable[[], bool]) -> asyncio.Future[None]:
         """Listen. Raises PenstockError where it cannot."""
-        listener = listen(self._host, self._port, "choose another --listen")
-        self._port = port_of(listener)
+        listener, port = listen(self._host, self._port, "choose another --listen")
+        self.url = f"http://{self._host}:{port}"
         self._receive, self._full = receive, full
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         while not self._server.started:
             await asyncio.sleep(0.01)
         return self._serving
 
-    def positions(self) -> Mapping[str, int]:
-        """None: callers have no numbers."""
-        return {}
-
     async def pause(self) -> None:
-        """Whoever asks from now on is told to try again."""
+        """Refuse further requests with 503."""
         self._receive = None
 
     async def stop(self) -> None:
         """Callers whose requests have not left get 503."""
-        for posted in self._waiting:
-            posted.result.cancel()
+        for answer in self._waiting:
+            answer.cancel()
         await asyncio.sleep(0)
         self._server.should_exit = True
         if self._serving is not None:
@@ -97,24 +74,29 @@ class HttpConnector:
                 await asyncio.wait_for(self._serving, 2 * STOP_S)
 
     async def _post(self, request: Request) -> Response:
-        posted = _Posted(await request.body())
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+
+        def done(result: Result) -> None:
+            if not answer.done():  # the caller still waits
+                answer.set_result(result)
+
+        delivery = Delivery(await request.body(), done)
         if self._receive is None or self._full():
             return _text(503, "the pipeline takes no requests now: try again")
-        self._waiting.add(posted)
+        self._waiting.add(answer)
         try:
-            self._receive([posted])
-            result = await posted.result
+            self._receive([delivery])
+            result = await answer
         except asyncio.CancelledError:
-            if not posted.result.cancelled():
+            if not answer.cancelled():
                 raise
             return _text(503, "the pipeline manager is being stopped: try again")
         finally:
-            self._waiting.discard(posted)
+            self._waiting.discard(answer)
         return Response(msgspec.json.encode(result), STATUS[result.outcome], media_type="application/json")
 
 
-async def _healthz(request: Request) -> Response:
-    del request
+async def _healthz(_request: Request) -> Response:
     return _text(200, "ok")
 
 

@@ -1,7 +1,7 @@
 """Requests from a Kafka topic (AMESoS' Connector). Offsets are committed when all requests before them have left.
 
-The manager reads all partitions and is no member of a group: a successor goes on at once, where a group would wait for
-a dead member's session to end. The commits are under the run's group all the same, so that lag can be read off.
+The manager reads all partitions outside a group: a successor continues at once, where a group would wait for the end of
+a dead member's session. It commits under the run's group, so that lag can be observed.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import (
+from functions.dataflow.connectors.connector import Receive, ThreadedConnector
+from functions.dataflow.request import Delivery
+from penstock.adapters.kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
     KafkaError,
     KafkaException,
     Message,
     TopicPartition,
+    make_consumer,
+    reason,
 )
-
-from functions.dataflow.connectors.connector import Receive
-from penstock.records import Result
 
 log = logging.getLogger(__name__)
 
@@ -33,115 +33,80 @@ BATCH: Final = 500
 COMMIT_INTERVAL_S: Final = 0.02
 BACKOFF_S: Final = 0.5
 REQUEST_TIMEOUT_S: Final = 5.0
-STOP_S: Final = 15.0
 
 
-class _Record:
-    """A record that was read and whose request has left, or not yet."""
-
-    __slots__ = ("_left", "broker_ns", "fresh", "has_left", "offset", "partition", "value")
-
-    def __init__(self, message: Message, fresh: bool, left: Callable[["_Record"], None]) -> None:
-        self._left = left
-        self.value: bytes = message.value() or b""
-        kind, milliseconds = message.timestamp()
-        self.broker_ns = milliseconds * 1_000_000 if kind == TIMESTAMP_LOG_APPEND_TIME else None
-        self.fresh = fresh
-        self.partition: int = message.partition() or 0
-        self.offset: int = message.offset() or 0
-        self.has_left = False
-
-    def done(self, result: Result) -> None:
-        """Its offset may be committed, once those before it may."""
-        del result
-        self.has_left = True
-        self._left(self)
-
-
-class KafkaConnector:
+class KafkaConnector(ThreadedConnector):
     """Connector port on one topic. ``seen``: next offset by partition, as a predecessor left it."""
 
     def __init__(
         self, *, bootstrap: str, topic: str, group: str, partitions: int, client_id: str, seen: Mapping[str, int]
     ) -> None:
-        self._topic, self._partitions = topic, range(partitions)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "client.id": client_id,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "reconnect.backoff.ms": 50,
-                "reconnect.backoff.max.ms": 500,
-                "socket.timeout.ms": round(REQUEST_TIMEOUT_S * 1000),
-                "on_commit": self._committed,
-            },
-            logger=log,
+        super().__init__()
+        self._topic = topic
+        self._consumer = make_consumer(
+            bootstrap,
+            group,
+            log,
+            client_id=client_id,
+            reconnect_backoff_ms=50,
+            reconnect_backoff_max_ms=500,
+            socket_timeout_ms=round(REQUEST_TIMEOUT_S * 1000),
+            on_commit=self._committed,
         )
         self._seen = {int(partition): offset for partition, offset in seen.items()}
-        self._next: dict[int, int] = dict(self._seen)
-        self._open: dict[int, deque[_Record]] = {partition: deque() for partition in self._partitions}
+        self._next = dict(self._seen)
+        self._open: dict[int, tuple[deque[int], set[int]]] = {each: (deque(), set()) for each in range(partitions)}
+        """By partition: offsets that may not be committed yet, in order, and those whose requests have left."""
         self._lock = threading.Lock()
         self._committable: dict[int, int] = {}
-        self._thread: threading.Thread | None = None
-        self._reading, self._stopping = True, threading.Event()
+        self._reading = True
 
     async def start(self, receive: Receive, full: Callable[[], bool]) -> asyncio.Future[None]:
-        """Read in a thread of its own."""
+        """Read the topic."""
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
-
-        def end(error: Exception) -> None:
-            loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_exception(error))
 
         def hand_over(messages: Sequence[Message]) -> None:
-            loop.call_soon_threadsafe(lambda: receive([self._record(message) for message in messages]))
+            loop.call_soon_threadsafe(lambda: receive([self._delivery(message) for message in messages]))
 
-        self._thread = threading.Thread(target=self._run, args=(hand_over, full, end), name="connector", daemon=True)
-        self._thread.start()
-        return ended
+        return self._begin(lambda: self._run(hand_over, full))
 
     def positions(self) -> Mapping[str, int]:
         """Next offset by partition."""
         return {str(partition): offset for partition, offset in self._next.items()}
 
     async def pause(self) -> None:
-        """Read no more; commits go on."""
+        """Read no more; commits continue."""
         self._reading = False
-
-    async def stop(self) -> None:
-        """Commit a last time and close."""
-        self._stopping.set()
-        if self._thread is not None:
-            await asyncio.to_thread(self._thread.join, STOP_S)
 
     # --- in the event loop -------------------------------------------------------------------------------------------
 
-    def _record(self, message: Message) -> _Record:
+    def _delivery(self, message: Message) -> Delivery:
         partition, offset = message.partition() or 0, message.offset() or 0
-        record = _Record(message, offset >= self._seen.get(partition, 0), self._left)
-        self._open[partition].append(record)
+        kind, milliseconds = message.timestamp()
+        self._open[partition][0].append(offset)
         self._next[partition] = max(offset + 1, self._next.get(partition, 0))
-        return record
+        return Delivery(
+            message.value() or b"",
+            lambda _: self._left(partition, offset),
+            fresh=offset >= self._seen.get(partition, 0),
+            broker_ns=milliseconds * 1_000_000 if kind == TIMESTAMP_LOG_APPEND_TIME else None,
+        )
 
-    def _left(self, record: _Record) -> None:
-        queue = self._open[record.partition]
+    def _left(self, partition: int, offset: int) -> None:
+        """Its offset may be committed, once those before it may."""
+        waiting, left = self._open[partition]
+        left.add(offset)
         first = None
-        while queue and queue[0].has_left:
-            first = queue.popleft().offset + 1
+        while waiting and waiting[0] in left:
+            first = waiting.popleft()
+            left.remove(first)
         if first is not None:
             with self._lock:
-                self._committable[record.partition] = first
+                self._committable[partition] = first + 1
 
     # --- in the connector's thread -----------------------------------------------------------------------------------
 
-    def _run(
-        self,
-        hand_over: Callable[[Sequence[Message]], None],
-        full: Callable[[], bool],
-        end: Callable[[Exception], None],
-    ) -> None:
+    def _run(self, hand_over: Callable[[Sequence[Message]], None], full: Callable[[], bool]) -> None:
         try:
             self._assign()
             committed_s = 0.0
@@ -155,9 +120,6 @@ class KafkaConnector:
                     continue
                 self._read(hand_over)
             self._commit(at_once=True)
-        except Exception as error:
-            log.exception("the connector ended")
-            end(error)
         finally:
             self._consumer.close()
 
@@ -176,13 +138,13 @@ class KafkaConnector:
             hand_over(messages)
 
     def _assign(self) -> None:
-        """From the committed offsets on, as soon as the broker tells them."""
-        wanted = [TopicPartition(self._topic, partition) for partition in self._partitions]
+        """Start at the committed offsets, once the broker has answered."""
+        wanted = [TopicPartition(self._topic, partition) for partition in self._open]
         while not self._stopping.is_set():
             try:
                 found = self._consumer.committed(wanted, timeout=REQUEST_TIMEOUT_S)
             except KafkaException as error:
-                log.warning("broker is away: %s", error.args[0].str())
+                log.warning("broker is away: %s", reason(error))
                 self._stopping.wait(BACKOFF_S)
                 continue
             for each in found:
@@ -200,7 +162,7 @@ class KafkaConnector:
         try:
             self._consumer.commit(offsets=ready, asynchronous=not at_once)  # type: ignore[call-overload]
         except KafkaException as error:
-            log.warning("commit: %s", error.args[0].str())
+            log.warning("commit: %s", reason(error))
             self._restore(offsets)
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:

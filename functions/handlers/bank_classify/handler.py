@@ -5,18 +5,17 @@ the multi-queue paper classifies synthetic transactions; the features and weight
 import math
 from typing import Any
 
-from parcels import FunctionError, field, read_json
+from claim_check import FunctionError, field, read_json
 
 HOME = {"DE": "EUR", "FR": "EUR", "NL": "EUR", "GB": "GBP", "CH": "CHF", "US": "USD", "JP": "JPY"}
 BIAS, PER_TENFOLD, FOREIGN, ROUND_HUNDREDS = -11.0, 1.6, 2.2, 0.7
 SUSPICIOUS, LARGE_CENTS = 0.5, 1_000_000
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """A payment (``amount_cents``, ``currency``, ``country``) → ``{"class": regular, large or suspicious, "score":
     probability}``.
     """
-    del context
     payment = read_json(event)
     amount = field(payment, "amount_cents")
     if not isinstance(amount, int) or isinstance(amount, bool) or amount < 1:

@@ -7,16 +7,15 @@ import base64
 import os
 from typing import Any
 
+from claim_check import FunctionError, field, pack, read_json, setting, unpack
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from parcels import FunctionError, field, pack, read_json, setting, unpack
 
 CYCLES = 8
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """``{"key", "nonce", "ciphertext", "sha256"}`` → ``{"key", "text": parcel, "sha256"}``."""
-    del context
     request = read_json(event)
     try:
         cipher = AESGCM(base64.b64decode(field(request, "key")))

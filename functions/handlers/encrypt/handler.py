@@ -9,18 +9,17 @@ import hashlib
 import os
 from typing import Any
 
+from claim_check import pack, setting
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from parcels import pack, setting
 
 TEXT_BYTES = 64 * 1024
 CYCLES = 8
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """Any body → ``{"key", "nonce", "ciphertext": parcel, "sha256": of the text}``; the text is the body over and
     over.
     """
-    del context
     size = setting("text_bytes", TEXT_BYTES)
     seed = event.body or b"\0"
     text = (seed * (size // len(seed) + 1))[:size]

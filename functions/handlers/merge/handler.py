@@ -3,14 +3,13 @@
 from typing import Any
 
 from arrays import pack_array, unpack_array
-from parcels import FunctionError, field, read_json
+from claim_check import FunctionError, field, read_json
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """``{"left-reduce": {"left": parcel}, "right-reduce": {"right": parcel}}`` → ``{"product": parcel, "rows",
     "columns"}``.
     """
-    del context
     request = read_json(event)
     halves = [field(field(request, f"{side}-reduce"), side) for side in ("left", "right")]
     try:

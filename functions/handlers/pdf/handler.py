@@ -3,16 +3,15 @@
 import io
 from typing import Any
 
+from claim_check import FunctionError, field, pack, read_json, unpack
 from fpdf import FPDF
-from parcels import FunctionError, field, pack, read_json, unpack
 from PIL import Image, UnidentifiedImageError
 
 QRCODE_MM = 60
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """``{"sha256", "qrcode"}`` → ``{"sha256", "bytes", "pdf"}``, a parcel with a PDF of one page."""
-    del context
     request = read_json(event)
     digest = str(field(request, "sha256"))
     document = page(digest, unpack(field(request, "qrcode")))
@@ -35,7 +34,7 @@ def page(digest: str, png: bytes) -> bytes:
 
 
 def _warm_up() -> None:
-    """fpdf2 loads fonts and image filters with its first page: the warm parent does that once, not every replica."""
+    """fpdf2 loads fonts and image filters with its first page: the fork server does that once, not every replica."""
     blank = io.BytesIO()
     Image.new("1", (8, 8)).save(blank, "png")
     page("", blank.getvalue())

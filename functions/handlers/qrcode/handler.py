@@ -4,14 +4,13 @@ import io
 from typing import Any
 
 import segno
-from parcels import field, pack, read_json
+from claim_check import field, pack, read_json
 
 MODULE_PIXELS = 4
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """``{"sha256"}`` → the same with ``qrcode``, a parcel with a PNG image."""
-    del context
     request = read_json(event)
     digest = str(field(request, "sha256"))
     image = io.BytesIO()

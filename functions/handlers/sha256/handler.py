@@ -4,7 +4,6 @@ import hashlib
 from typing import Any
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """Any body → ``{"sha256": hexadecimal, "bytes": its length}``."""
-    del context
     return {"body": {"sha256": hashlib.sha256(event.body).hexdigest(), "bytes": len(event.body)}}

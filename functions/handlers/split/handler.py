@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 from arrays import pack_array
+from claim_check import FunctionError, setting
 from numpy.random import default_rng  # numpy imports its generators at first use
-from parcels import FunctionError, setting
 
 MATRIX_SIZE = 64
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """JSON, with ``a`` and ``b`` as lists of rows if they are given → ``{"left": pairs, "right": pairs}``, each pair
-    two parcels with arrays to be multiplied.
+    two claim checks of arrays to multiply.
     """
-    del context
     a, b = matrices(event.body)
     cuts = np.array_split(np.arange(a.shape[1]), 4)
     pairs = [{"a": pack_array(a[:, cut]), "b": pack_array(b[cut])} for cut in cuts]

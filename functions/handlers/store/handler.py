@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from parcels import field, keep, read_json, unpack
+from claim_check import field, keep, read_json, unpack
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """``{"sha256", "pdf"}`` → ``{"sha256", "document": Redis key, "bytes": of the PDF}``."""
-    del context
     request = read_json(event)
     digest = str(field(request, "sha256"))
     pdf = unpack(field(request, "pdf"))

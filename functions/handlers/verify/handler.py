@@ -8,15 +8,14 @@ import hashlib
 import os
 from typing import Any
 
+from claim_check import FunctionError, field, read_json, setting, unpack
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from parcels import FunctionError, field, read_json, setting, unpack
 
 CYCLES = 8
 
 
-def handle(event: Any, context: Any) -> dict[str, Any]:
+def handle(event: Any, _context: Any) -> dict[str, Any]:
     """``{"key", "text", "sha256"}`` → ``{"verified": whether the text has that digest, "bytes": its length}``."""
-    del context
     request = read_json(event)
     try:
         cipher = AESGCM(base64.b64decode(field(request, "key")))

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from claim_check import FunctionError
 from flask import Flask, Request, Response, request
-from floor import Floor
-from parcels import FunctionError
+from service_floor import Floor
 
 log = logging.getLogger("function")
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from experiments.analysis.measurement import summary_of
 from infra.kubernetes.services import ClusterServices
 from infra.local.ports import free_port
 from penstock.rundir import RunDirectory
+from report.analysis.measurement import summary_of
+from report.analysis.run_data import RunData
 from tests.cluster.runs.test_load import PLAYED as LOAD_PLAYED
 from tests.infra.commanding import command
 
@@ -58,7 +59,7 @@ def test_a_consumer_group_with_a_fault_and_spark(driver: None, tmp_path: Path) -
         *(tmp_path, "run", "binpack-workload-1", "--scaler", "binpack-tail", "--from", "430", "--seconds", "20"),
         *("--fault", "kill-worker@8"),
     )
-    summary = summary_of(directory)
+    summary = summary_of(RunData(directory))
     assert summary.conservation.exact and summary.conservation.lost == 0, summary.conservation
     assert directory.per_second_file.is_file(), "Spark's figures"
     assert directory.faults_file.read_text().count("\n") == 1
@@ -72,7 +73,7 @@ def test_a_pipeline_of_functions(driver: None, tmp_path: Path) -> None:
         *(tmp_path, "run", "amesos-document", "--scaler", "amesos", "--seconds", "20", "--no-spark"),
         *("--set", "workload.scale=0.267"),
     )
-    summary = summary_of(directory)
+    summary = summary_of(RunData(directory))
     assert summary.conservation.exact and summary.conservation.lost == 0, summary.conservation
     assert summary.completed_events > 50
 
@@ -95,7 +96,7 @@ def test_sparks_executors_are_pods_and_gone_at_the_end(
     directory, _ = played(
         *(tmp_path, "run", "binpack-workload-1", "--scaler", "linear", "--from", "430", "--seconds", "20")
     )
-    summary = summary_of(directory)
+    summary = summary_of(RunData(directory))
     assert summary.conservation.exact
     rows = pq.read_table(directory.per_second_file).to_pylist()
     assert sum(row["count"] for row in rows) == summary.completed_events

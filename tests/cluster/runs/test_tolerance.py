@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from experiments.analysis.summary import Summary
-from experiments.analysis.verdict import MAX_CPU_SATURATION, MAX_CPU_STOLEN
 from experiments.catalogue import find_experiment
 from experiments.driver import carry_out, describe
 from experiments.experiment import Options
 from experiments.progress import RunProgress
 from infra.kubernetes.services import ClusterServices
 from infra.local.services import LocalServices
-from infra.local.settings import ServiceSettings
 from infra.local.warm_up import warm_up
-from infra.local.world import LocalWorld
+from infra.runs.local_world import LocalWorld
 from penstock.settings import Folders
+from report.analysis.summary import RunSummary
+from report.analysis.verdict import MAX_CPU_SATURATION, MAX_CPU_STOLEN
 from tests.cluster.runs.playing import play
+from tests.support.services import on_free_ports
 
 pytestmark = pytest.mark.cluster
 
@@ -33,12 +33,12 @@ SLICE = {"from_s": 430.0, "seconds": 40.0, "analytics": False}
 """Of the demo's: 212 events/s at its beginning, 349 at its end."""
 
 
-def on_processes(runs: Path, state: Path) -> Summary:
+def on_processes(runs: Path, state: Path) -> RunSummary:
     """With services of its own, which are warmed up when they come up."""
     experiment = find_experiment("binpack-workload-1")
     options = Options(**SLICE)  # type: ignore[arg-type]
     directory, _ = describe(experiment, "binpack-tail", options, runs)
-    services = LocalServices(Folders(state=state), ServiceSettings.on_free_ports(ready_timeout_s=300))
+    services = LocalServices(Folders(state=state), on_free_ports(ready_timeout_s=300))
     with RunProgress(Console(quiet=True), runs=1) as progress, LocalWorld(services=services) as world:
         return carry_out(world, experiment, options, directory, progress)
 

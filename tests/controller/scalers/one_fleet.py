@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.contracts import Decision, FleetObservation, ReplicaCounts, Scaler
-from penstock.registry import make_parameters
+from penstock.parameters import make_parameters
 
 FLEET = "documents"
 

@@ -13,12 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.queueing.holt import smooth
-from controller.scalers.amesos import THRESHOLDS_S, Amesos, AmesosParameters, scale_decision
-from controller.scalers.amesos_epoch import EpochParameters, EpochState, FunctionMemory, replicas_needed
-from controller.scalers.amesos_laxity import Direction, Method, estimate_after, laxity, laxity_90
+from controller.scalers.amesos import (
+    THRESHOLDS_S,
+    Amesos,
+    AmesosParameters,
+    Direction,
+    Method,
+    laxity_90,
+    scale_decision,
+)
+from controller.scalers.shared.amesos_epoch import EpochParameters, EpochState, FunctionMemory, replicas_needed
 from penstock.contracts import FunctionObservation
 from penstock.errors import PenstockError
-from penstock.registry import make_parameters
+from penstock.parameters import make_parameters
 from tests.controller.scalers.pipeline_of_functions import Pipeline
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "amesos.json").read_text())
@@ -34,15 +41,6 @@ def amesos(**parameters: Any) -> Amesos:
 def all_of(samples: list[float]) -> dict[str, list[float]]:
     """The same laxities at every function of the document pipeline."""
     return dict.fromkeys(DOCUMENT, samples)
-
-
-def estimates(given: Given) -> list[float]:
-    total = before = float(given["total"])
-    after = []
-    for progress in given["progress_sequence"]:
-        before = estimate_after(total, before, float(progress), given["variant"])
-        after.append(before)
-    return after
 
 
 def pipeline_epoch(given: Given) -> list[tuple[str, int]]:
@@ -63,7 +61,6 @@ def pipeline_epoch(given: Given) -> list[tuple[str, int]]:
 
 
 FUNCTIONS: dict[str, Callable[[Given], Any]] = {
-    "amesos.estimate_after": estimates,
     "amesos.laxity_90": lambda given: laxity_90(given["values"], given["direction"], given["method"]),
     "amesos.pipeline_epoch": pipeline_epoch,
     "amesos.replicas_needed": lambda given: replicas_needed(
@@ -86,9 +83,10 @@ def test_vector(vector: dict[str, Any]) -> None:
 
 
 def test_the_vectors_are_all_there() -> None:
-    assert len(VECTORS) == 137
+    assert len(VECTORS) == 120
     baselines = {"amesos.rps", "amesos.dwp", "amesos.lass", "amesos.lass_rate"}
-    assert {vector["fn"] for vector in GOLDEN["derived"]} == set(FUNCTIONS) | baselines
+    of_monitors = {"amesos.estimate_after"}
+    assert {vector["fn"] for vector in GOLDEN["derived"]} == set(FUNCTIONS) | baselines | of_monitors
 
 
 @pytest.mark.parametrize(
@@ -175,24 +173,6 @@ def test_the_guarantee_is_the_lower_reading_of_the_percentile(values: list[float
 )
 def test_four_readings_of_ten_laxities(direction: Direction, method: Method, expected: float) -> None:
     assert laxity_90([n / 10 for n in range(1, 11)], direction, method) == pytest.approx(expected)
-
-
-@settings(max_examples=60)
-@given(st.floats(0, 10), st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_the_recursive_estimate_is_never_above_the_cumulative_one(total: float, progress: list[float]) -> None:
-    recursive = cumulative = total
-    for done in sorted(progress):
-        before, recursive = cumulative, estimate_after(total, recursive, done, "recursive")
-        cumulative = estimate_after(total, cumulative, done)
-        assert recursive <= cumulative <= before
-    assert estimate_after(total, recursive, 1) == 0
-
-
-def test_laxity_is_what_is_left_beyond_the_rest_of_the_pipeline() -> None:
-    assert laxity(0.5, 0.0, estimate_after(0.05, 0.05, 0.0)) == pytest.approx(0.45)
-    assert laxity(1.5, 2.0, 0.2) == pytest.approx(-0.7)
-    with pytest.raises(ValueError, match=r"progress=1.5"):
-        estimate_after(1, 1, 1.5)
 
 
 # --- epochs in a row -------------------------------------------------------------------------------------------------

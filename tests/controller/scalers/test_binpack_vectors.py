@@ -10,11 +10,12 @@ import pytest
 from controller.scalers.binpack import Scaling, scale_event_consumer, violating_consumers
 from controller.scalers.binpack_tail import scale_event_consumer_2, total_lag
 from controller.scalers.linear import LinearParameters, linear_step
-from controller.scalers.optimal import fewest_bins, optimal_replicas
-from controller.scalers.packing import Bin, Load, bin_size, least_loaded, least_loaded_both
-from controller.scalers.packing_fast import least_loaded_fast
+from controller.scalers.optimal import optimal_replicas
+from controller.scalers.shared.packing import Bin, Load, bin_size, least_loaded
+from controller.scalers.shared.packing_fast import least_loaded_fast
 from penstock.contracts import Groups
 from producers.schedule import hot_weights
+from tests.controller.scalers.exact_packing import fewest_bins, least_loaded_both
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "binpack.json"
 VECTORS = json.loads(GOLDEN.read_text())["derived"]

@@ -9,8 +9,8 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.scalers.binpack_tail import BinpackTail
-from controller.scalers.binscale import Binscale, BinscaleParameters, gathered_lag, propagated_rates
-from controller.scalers.packing import Load
+from controller.scalers.binscale import Binscale, BinscaleParameters, gathered_lag
+from controller.scalers.shared.packing import Load
 from penstock.contracts import Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
 from penstock.plan import range_groups
 from tests.controller.scalers.one_fleet import make
@@ -111,35 +111,6 @@ def test_unknown_lag_holds() -> None:
     decision, _ = scaler.decide(blind, scaler.start(1))
     assert decision.action == "hold"
     assert "away" in str(decision.why[GROUP]["reason"])
-
-
-def test_the_rate_of_a_child_is_that_of_its_parents_times_their_branching_factors() -> None:
-    rates = propagated_rates(
-        {"orders": 100.0, "returns": 10.0},
-        {"orders": {"bill": 0.5, "ship": 1.0}, "returns": {"bill": 2.0}, "bill": {"mail": 3.0}, "ship": {"mail": 1.0}},
-    )
-    # bill: 100 · 0.5 + 10 · 2; mail: 70 · 3 + 100
-    assert rates == {"orders": 100.0, "returns": 10.0, "bill": 70.0, "ship": 100.0, "mail": 310.0}
-    assert propagated_rates({"alone": 5.0}, {}) == {"alone": 5.0}
-
-
-def test_groups_in_a_circle_are_refused() -> None:
-    with pytest.raises(ValueError, match="feed each other in a circle"):
-        propagated_rates({"a": 1.0}, {"a": {"b": 1.0}, "b": {"a": 1.0}})
-
-
-@given(st.lists(st.floats(0, 100), min_size=1, max_size=6), st.floats(0, 50), st.floats(0, 4))
-def test_a_chain_multiplies_and_twice_the_input_is_twice_the_rate(
-    factors: list[float], entering: float, times: float
-) -> None:
-    chain = {str(i): {str(i + 1): factor} for i, factor in enumerate(factors)}
-    product = entering
-    for factor in factors:
-        product *= factor
-    rates = propagated_rates({"0": entering}, chain)
-    assert rates[str(len(factors))] == pytest.approx(product)
-    more = propagated_rates({"0": entering * times}, chain)
-    assert all(more[group] == pytest.approx(times * rate) for group, rate in rates.items())
 
 
 partition = st.tuples(st.integers(0, 150), st.integers(0, 120))

@@ -22,7 +22,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import controller.scalers
-from controller.explain import explain
 from penstock.contracts import (
     Decision,
     FleetObservation,
@@ -38,7 +37,8 @@ from penstock.contracts import (
     StreamObservation,
     TopicStatus,
 )
-from penstock.registry import make_parameters
+from penstock.parameters import make_parameters
+from report.explain import explain
 
 ON_ANY_FLEET = [
     "ds2",

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from controller.scalers.hpa import Hpa, HpaHistory, HpaRules, recommend
+from controller.scalers.hpa import Hpa
+from controller.scalers.shared.hpa_sync import HpaHistory, HpaRules, recommend
 from penstock.contracts import FunctionStatus, ReplicaCounts
 from penstock.errors import PenstockError
 from tests.controller.scalers.one_fleet import FLEET, Fleet, make, seen
@@ -139,12 +140,12 @@ def test_a_metric_that_cannot_be_read_changes_nothing(metric: str) -> None:
 def test_every_step_is_within_bounds_and_limits_and_above_what_was_recommended_last(
     syncs: list[tuple[float, int]], least: int, most: int, replicas: int
 ) -> None:
-    rules, history = HpaRules(10.0, least, most), HpaHistory()
+    rules, history = HpaRules(min_replicas=least, max_replicas=most), HpaHistory()
     wanted_by: list[tuple[float, int]] = []
     for sync, (total, starting) in enumerate(syncs):
         time_s = 15.0 * sync
         counts = ReplicaCounts(started=min(starting, replicas), joined=max(0, replicas - starting))
-        after = recommend(total, time_s, counts, rules, history)
+        after = recommend(total, 10.0, time_s, counts, rules, history)
         assert least <= after.replicas <= most
         if least <= replicas <= most:
             assert after.replicas <= max(2 * replicas, replicas + 4)

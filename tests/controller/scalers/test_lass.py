@@ -15,7 +15,7 @@ from controller.scalers.lass import Lass, LassParameters, lass_rate
 from controller.scalers.lass_as_coded import LassAsCoded, LassAsCodedParameters, p_waits_as_coded
 from penstock.contracts import Decision, FleetObservation, ReplicaCounts
 from penstock.errors import PenstockError
-from penstock.registry import make_parameters
+from penstock.parameters import make_parameters
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "amesos.json").read_text())["derived"]
 OF_LASS = [vector for vector in GOLDEN if vector["fn"] == "amesos.lass"]

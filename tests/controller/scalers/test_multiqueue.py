@@ -12,22 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.explain import explain
-from controller.scalers.bank_scaler import BankState, MultiqueueParameters
+from controller.queueing.pool import queues_to_create
 from controller.scalers.multiqueue import Multiqueue
 from controller.scalers.multiqueue_damped import MultiqueueDamped, MultiqueueDampedParameters, damped_ratios
-from controller.scalers.queue_bank import (
+from controller.scalers.shared.multiqueue_algorithms import (
     Limits,
     SubQueue,
     forward,
     lambda_ratios,
-    queues_to_create,
     routing_shares,
     scaler_cycle,
 )
-from controller.scalers.single_queue import SingleQueue, SingleQueueParameters
+from controller.scalers.shared.parameters import Parameters
+from controller.scalers.shared.queue_scaler import MultiqueueParameters, QueueState
+from controller.scalers.single_queue import SingleQueue
 from penstock.contracts import Decision, QueueObservation, QueueStatus, ReplicaCounts
-from tests.controller.scalers.queue_bank_world import FLEET, Bank
+from report.explain import explain
+from tests.controller.scalers.queue_world import FLEET, Bank
 
 quick = settings(max_examples=50)
 Given = dict[str, Any]
@@ -326,7 +327,7 @@ def test_the_share_that_was_rejected_is_measured_where_queues_reject() -> None:
 def test_a_loop_that_begins_anew_goes_on_from_its_written_state() -> None:
     one, other = (Bank(damped(**STORY)) for _ in range(2))
     for _ in range(40):
-        other.state = msgspec.json.decode(msgspec.json.encode(other.state), type=BankState)
+        other.state = msgspec.json.decode(msgspec.json.encode(other.state), type=QueueState)
         assert one.tick(230) == other.tick(230)
 
 
@@ -463,7 +464,7 @@ def test_impossible_parameters_are_told(parameters: dict[str, Any], told: str) -
 
 @pytest.mark.parametrize(("queues", "action"), [(0, "up"), (1, "none"), (3, "down")])
 def test_the_single_queue_stays_single(queues: int, action: str) -> None:
-    scaler = SingleQueue(SingleQueueParameters())
+    scaler = SingleQueue(Parameters())
     seen = observation(1, None, replicas=ReplicaCounts(joined=queues))
     decision, state = scaler.decide(seen, scaler.start(1))
     assert (decision.action, decision.targets) == (action, {FLEET: 1})

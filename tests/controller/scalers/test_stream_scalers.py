@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.explain import explain
 from controller.scalers.binpack import Binpack, BinpackParameters
 from controller.scalers.binpack_tail import BinpackTail, BinpackTailParameters
 from controller.scalers.least_loaded import LeastLoaded, LeastLoadedParameters
@@ -25,8 +24,9 @@ from penstock.contracts import (
     StreamObservation,
 )
 from penstock.errors import PenstockError
+from penstock.parameters import make_parameters
 from penstock.plan import range_groups
-from penstock.registry import make_parameters
+from report.explain import explain
 
 AnyScaler = Scaler[Any, Any]
 FLEET = "payments"

@@ -13,7 +13,7 @@ import pytest
 from controller.scalers.linear import Linear
 from controller.scalers.optimal import Optimal, optimal_replicas
 from penstock.contracts import PartitionObservation, ReplicaCounts, StreamObservation
-from penstock.registry import make_parameters
+from penstock.parameters import make_parameters
 
 FLEET = "payments"
 KNOTS = (

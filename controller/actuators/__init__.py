@@ -1,1 +1,0 @@
-"""Actuators: each carries decisions out on one kind of fleet."""

@@ -1,0 +1,1 @@
+"""``penstock control``: the controller on external consumers."""

@@ -1,0 +1,15 @@
+"""Pipelines of functions behind an OpenFaaS gateway: fleet, monitor, actuator, replica set."""
+
+from penstock.fleet_kinds import FleetKind
+
+KIND = FleetKind(
+    name="function",
+    title="function fleets",
+    system="penstock.systems:FunctionSystem",
+    observation="penstock.contracts:FunctionObservation",
+    fleet="controller.fleets.function.fleet:FunctionFleet",
+    engine="simulator.function:make_engine",
+    faults="simulator.stations:FAULTS",
+    live="infra.runs.kinds:FUNCTION",
+    explanations="report.explanations.function:FAMILIES",
+)

@@ -1,0 +1,140 @@
+"""The assignment of a consumer group: the plan in force, the pending one, and the partitions of each member.
+
+A pure state machine with explicit time. Replicas join one by one: the old plan stays in force until all members of the
+new one have joined (or a time-out), then one epoch bump moves everything at once.
+"""
+
+import math
+from collections.abc import Collection, Iterable
+from typing import Self
+
+import msgspec
+
+from penstock.contracts import Groups
+from penstock.plan import MemberPhase, MemberReport, Plan, same_grouping
+
+PRESENT: frozenset[MemberPhase] = frozenset({"joined", "first-event"})
+"""Phases in which a member takes part in the group and can be given partitions."""
+
+
+class PendingPlan(msgspec.Struct, frozen=True):
+    """A plan that waits until ``awaited`` have joined. ``since_s``: when it was proposed, on the controller's clock."""
+
+    groups: Groups
+    members: tuple[str, ...]
+    awaited: tuple[str, ...]
+    since_s: float
+
+
+class AssignmentPlanner(msgspec.Struct, kw_only=True):
+    """One consumer group's plans; a restarted controller continues from a copy.
+
+    ``join_timeout_s``: how long a proposal waits for members that have not joined. ``directed``: members are notified
+    of every membership change, not of new plans only, so that none waits for a heartbeat to learn of it.
+
+    ``serial`` grows whenever the members should rejoin. ``current``: the plan in force. ``pending``: the proposal that
+    waits for members. ``members``: the last report of each. ``steps``: when each member reported each phase of its
+    present process. ``last_rebalance_ns``: when a member last reported a new generation of the group (its clock, Unix
+    epoch).
+    """
+
+    join_timeout_s: float
+    directed: bool = True
+    serial: int = 0
+    current: Plan | None = None
+    pending: PendingPlan | None = None
+    members: dict[str, MemberReport] = msgspec.field(default_factory=dict)
+    steps: dict[str, dict[MemberPhase, int]] = msgspec.field(default_factory=dict)
+    highest_epoch: int = 0
+    last_rebalance_ns: int | None = None
+
+    @property
+    def groups(self) -> Groups:
+        """The grouping that was last proposed, in force or not: the basis of a scaler's decision."""
+        if self.pending is not None:
+            return self.pending.groups
+        return self.current.groups if self.current is not None else ()
+
+    def assigned(self) -> dict[str, tuple[int, ...]]:
+        """The partitions in the last report of each present member."""
+        return {
+            replica: report.partitions for replica, report in sorted(self.members.items()) if report.phase in PRESENT
+        }
+
+    def copy(self) -> Self:
+        """A copy that later changes leave as it is."""
+        steps = {replica: dict(steps) for replica, steps in self.steps.items()}
+        return msgspec.structs.replace(self, members=dict(self.members), steps=steps)
+
+    def propose(self, groups: Groups, members: Collection[str], now_s: float) -> None:
+        """Propose a plan. It comes into force once all its members have joined. A proposal replaces a pending one; a
+        proposal of the plan in force only withdraws it.
+        """
+        wanted = tuple(sorted(members))
+        if _same(self.current, groups, wanted):
+            self.pending = None
+            return
+        since_s = self.pending.since_s if self.pending is not None and _same(self.pending, groups, wanted) else now_s
+        self.pending = PendingPlan(groups=groups, members=wanted, awaited=wanted, since_s=since_s)
+        self._await_less()
+
+    def report(self, replica: str, report: MemberReport) -> None:
+        """A member reports its phase. Reports overtaken by a later one of the same member are ignored. One of a later
+        generation is later, whatever the clock says: it may have been set back.
+        """
+        before = self.members.get(replica)
+        if before is not None and report.at_ns < before.at_ns and report.generation <= before.generation:
+            return
+        if report.phase == "started":
+            self.steps.pop(replica, None)
+        self.steps.setdefault(replica, {}).setdefault(report.phase, report.at_ns)
+        if report.phase == "left":
+            self.members.pop(replica, None)
+        else:
+            self.members[replica] = report
+        self.highest_epoch = max(self.highest_epoch, report.epoch)
+        if report.phase in PRESENT and report.generation > (before.generation if before is not None else -1):
+            self.last_rebalance_ns = max(report.at_ns, self.last_rebalance_ns or 0)
+        if self.directed and report.phase in ("joining", "left"):
+            self.serial += 1
+        if self.current is not None and report.epoch > self.current.epoch:
+            # A plan of a predecessor that died before it was written down: the members have to leave it.
+            self._put_in_force(self.current.groups, self.current.members)
+        self._await_less()
+
+    def forget(self, replica: str, before_ns: float = math.inf) -> None:
+        """A replica's process has ended: no plan waits for it, unless a successor has reported since ``before_ns``."""
+        if any(at_ns >= before_ns for at_ns in self.steps.get(replica, {}).values()):
+            return
+        self.steps.pop(replica, None)
+        self.members.pop(replica, None)
+        if self.pending is not None and replica in self.pending.awaited:
+            self._await(name for name in self.pending.awaited if name != replica)
+
+    def tick(self, now_s: float) -> None:
+        """Let time pass: a proposal comes into force after ``join_timeout_s`` with the members that have joined."""
+        if self.pending is not None and now_s - self.pending.since_s >= self.join_timeout_s:
+            self._await(())
+
+    def _await_less(self) -> None:
+        if self.pending is not None:
+            present = self.assigned()
+            self._await(replica for replica in self.pending.awaited if replica not in present)
+
+    def _await(self, replicas: Iterable[str]) -> None:
+        """The pending plan waits for these only; for none, it comes into force: one epoch, one serial."""
+        assert self.pending is not None
+        self.pending = pending = msgspec.structs.replace(self.pending, awaited=tuple(replicas))
+        if pending.awaited:
+            return
+        self._put_in_force(pending.groups, pending.members)
+        self.pending = None
+
+    def _put_in_force(self, groups: Groups, members: tuple[str, ...]) -> None:
+        self.highest_epoch += 1
+        self.current = Plan(epoch=self.highest_epoch, groups=groups, members=members)
+        self.serial += 1
+
+
+def _same(plan: Plan | PendingPlan | None, groups: Groups, members: tuple[str, ...]) -> bool:
+    return plan is not None and plan.members == members and same_grouping(plan.groups, groups)

@@ -1,0 +1,224 @@
+"""The Kafka monitor: end and committed offsets of every partition in one tick, and arrival rates measured from them.
+
+Lag is log end offset minus committed offset. Rates are not the producer's numbers, but Δend/Δt between two successful
+readings a second or more apart: a shorter or drifting interval counts a burst never or twice.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+import msgspec
+
+from controller.fleets.stream.assignment import AssignmentPlanner
+from penstock.adapters.kafka import OFFSET_END, KafkaException, TopicPartition, make_consumer, reason
+from penstock.clock import NANOS_PER_SECOND, Clock
+from penstock.contracts import BLINDED, PartitionObservation, ReplicaCounts, StreamObservation
+
+log = logging.getLogger(__name__)
+
+NO_COMMIT: Final = "no commit yet"
+LEAST_TIMEOUT_S: Final = 0.05
+READING_SHARE: Final = 0.4
+"""Of the shortest period: the longest time in which the offsets are read, so that no tick is missed for it."""
+JITTER: Final = 0.1
+"""Share of the rate interval by which a tick may come early and still close the interval."""
+
+
+class OffsetReading(msgspec.Struct, frozen=True):
+    """Offsets by partition at one instant; a partition that could not be read is missing and ``unknown`` says why."""
+
+    at_s: float
+    end: Mapping[int, int]
+    committed: Mapping[int, int]
+    unknown: Mapping[str, str]
+
+
+class OffsetReader:
+    """Reads a group's commits and a topic's end offsets, one request each, in ``timeout_s`` at most. The first reading
+    makes the connections.
+
+    A consumer that never subscribes and so is no member of the group. librdkafka's admin client (2.16) has one request
+    for both, but when a broker goes away it ends the process by an assertion, or keeps the leader's old epoch, which
+    the returned broker refuses.
+    """
+
+    def __init__(
+        self, *, bootstrap: str, topic: str, group: str, partitions: int, clock: Clock, timeout_s: float
+    ) -> None:
+        self._clock, self._timeout_s = clock, timeout_s
+        self._commits_of = [TopicPartition(topic, number) for number in range(partitions)]
+        self._ends_of = [TopicPartition(topic, number, OFFSET_END) for number in range(partitions)]
+        self._consumer = make_consumer(
+            bootstrap,
+            group,
+            log,
+            client_id=f"{group}-monitor",
+            reconnect_backoff_ms=50,
+            reconnect_backoff_max_ms=500,  # with the default, 10 s, readings resume late after an outage
+        )
+
+    def read(self) -> OffsetReading:
+        """All offsets now. Time-outs and errors of the broker are in ``unknown``.
+
+        Commits first, so that an event that completes between the two requests does not make the lag negative.
+        """
+        at_s = self._clock.now()
+        unknown: dict[str, str] = {}
+        committed = self._ask("committed_offset", self._consumer.committed, self._commits_of, self._timeout_s, unknown)
+        left_s = max(LEAST_TIMEOUT_S, self._timeout_s - (self._clock.now() - at_s))
+        end = self._ask("end_offset", self._consumer.offsets_for_times, self._ends_of, left_s, unknown)
+        return OffsetReading(at_s, end, committed, unknown)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+    def _ask(
+        self,
+        field: str,
+        request: Callable[..., list[TopicPartition]],
+        partitions: list[TopicPartition],
+        timeout_s: float,
+        unknown: dict[str, str],
+    ) -> dict[int, int]:
+        """Offset by partition, and a reason in ``unknown`` for those without."""
+        found: dict[int, int] = {}
+        reasons: dict[int, str] = {}
+        try:
+            for each in request(partitions, timeout=timeout_s):
+                if each.error is not None:
+                    reasons[each.partition] = str(each.error.str())
+                elif each.offset >= 0:
+                    found[each.partition] = each.offset
+        except KafkaException as error:
+            reasons = {each.partition: reason(error) for each in partitions}
+        for each in partitions:
+            if each.partition not in found:
+                unknown[f"partitions.{each.partition}.{field}"] = reasons.get(each.partition, NO_COMMIT)
+        return found
+
+
+class ArrivalRates:
+    """Δend/Δt by partition, over the last interval of at least ``interval_s`` between two readings that had it.
+
+    After an outage the interval is as long as the outage was: the rate is then the average since the last reading.
+    """
+
+    def __init__(self, interval_s: float) -> None:
+        self._least_s = interval_s * (1 - JITTER)
+        self._young: deque[tuple[float, Mapping[int, int]]] = deque()
+        self._since_s: dict[int, float] = {}
+        self._before: dict[int, int] = {}
+        """By partition: the youngest reading that is an interval old, and when it was."""
+
+    def add(self, at_s: float, end: Mapping[int, int]) -> dict[int, float]:
+        """Take in a reading; returns events/s of the partitions that have two."""
+        since_s, before = self._since_s, self._before
+        while self._young and at_s - self._young[0][0] >= self._least_s:
+            read_s, offsets = self._young.popleft()
+            since_s.update(dict.fromkeys(offsets, read_s))
+            before.update(offsets)
+        self._young.append((at_s, end))
+        return {
+            partition: max(0, offset - before[partition]) / (at_s - since_s[partition])
+            for partition, offset in end.items()
+            if partition in before
+        }
+
+
+class KafkaMonitor:
+    """Monitor port on a consumer group. ``counts``: its replicas by phase, ``plans``: its planner or a copy of it.
+
+    ``rate_interval_s`` is a second of the run (shorter in a run that is sped up). While ``blind()`` is true every
+    value is unknown (fault ``blind-monitor``, switched by the file ``blind`` in the run directory).
+    """
+
+    def __init__(
+        self,
+        *,
+        fleet: str,
+        reader: OffsetReader,
+        partitions: int,
+        clock: Clock,
+        origin_s: float,
+        counts: Callable[[], ReplicaCounts],
+        plans: Callable[[], AssignmentPlanner],
+        rate_interval_s: float = 1.0,
+        blind: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._fleet, self._reader, self._partitions = fleet, reader, range(partitions)
+        self._clock, self._origin_s, self._blind = clock, origin_s, blind
+        self._counts, self._plans = counts, plans
+        self._rates = ArrivalRates(rate_interval_s)
+
+    @classmethod
+    def connected(
+        cls,
+        *,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        partitions: int,
+        clock: Clock,
+        period_s: float,
+        **known: Any,
+    ) -> Self:
+        """A monitor whose reader has asked the broker once. ``period_s``: of the decisions, of which a reading takes a
+        part only. ``known``: the other parameters.
+        """
+        timeout_s = READING_SHARE * min(1.0, period_s)
+        reader = OffsetReader(
+            bootstrap=bootstrap, topic=topic, group=group, partitions=partitions, clock=clock, timeout_s=timeout_s
+        )
+        reader.read()
+        return cls(reader=reader, partitions=partitions, clock=clock, **known)
+
+    def observe(self) -> StreamObservation:
+        """The group now. What could not be read is None, why is in ``unknown`` (``partitions.3.end_offset``)."""
+        reading = self._blindness() if self._blind() else self._reader.read()
+        rates = self._rates.add(reading.at_s, reading.end)
+        unknown = dict(reading.unknown)
+        for partition in sorted(reading.end.keys() - rates.keys()):
+            unknown[f"partitions.{partition}.arrival_rate_per_s"] = "needs two readings a second apart"
+        end, committed, rate = reading.end.get, reading.committed.get, rates.get
+        partitions = tuple(
+            PartitionObservation(partition, end(partition), committed(partition), rate(partition))
+            for partition in self._partitions
+        )
+        plans = self._plans()
+        plan, rebalanced_ns = plans.current, plans.last_rebalance_ns
+        return StreamObservation(
+            time_s=reading.at_s - self._origin_s,
+            fleet=self._fleet,
+            replicas=self._counts(),
+            arrived=_total("arrived", [each.end_offset for each in partitions], unknown),
+            completed=_total("completed", [each.committed_offset for each in partitions], unknown),
+            backlog=_total("backlog", [each.lag for each in partitions], unknown),
+            unknown=unknown,
+            partitions=partitions,
+            plan=plans.groups,
+            plan_epoch=plan.epoch if plan is not None else 0,
+            assigned=plans.assigned(),
+            last_rebalance_s=None if rebalanced_ns is None else rebalanced_ns / NANOS_PER_SECOND - self._origin_s,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._reader.close()
+
+    def _blindness(self) -> OffsetReading:
+        fields = ("end_offset", "committed_offset")
+        unknown = {f"partitions.{each}.{field}": BLINDED for each in self._partitions for field in fields}
+        return OffsetReading(self._clock.now(), {}, {}, unknown)
+
+
+def _total(field: str, values: list[int | None], unknown: dict[str, str]) -> int | None:
+    """The sum, or None with the reason if a part is unknown."""
+    known = [value for value in values if value is not None]
+    if len(known) == len(values):
+        return sum(known)
+    missing = [str(partition) for partition, value in enumerate(values) if value is None]
+    unknown[field] = f"unknown for partition{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+    return None

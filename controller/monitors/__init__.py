@@ -1,1 +1,0 @@
-"""Monitors: each reads one kind of fleet."""

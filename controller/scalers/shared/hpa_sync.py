@@ -1,0 +1,99 @@
+"""One sync of Kubernetes' HorizontalPodAutoscaler, from a metric to replicas; KEDA passes its metrics to it as well.
+
+Read from its controller (replica calculator, stabilisation and scale-up policies with their defaults), 2026.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from controller.queueing.rounding import TOLERANCE, rounded_up
+from controller.scalers.shared.base import TOLERANCE_S
+from controller.scalers.shared.parameters import BoundedParameters, NotNegative, Positive
+from penstock.contracts import ReplicaCounts, Term
+
+UP_FACTOR = 2
+UP_PODS = 4
+"""Default scale-up policies: at most 100 % or four pods more in a sync period, whichever is larger."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HpaRules(BoundedParameters):
+    """Settings of an HPA. ``ratio_over``: the tolerance compares with the ready replicas, or with all that exist, as
+    the controller does for external metrics.
+    """
+
+    tolerance: NotNegative = 0.1
+    stabilisation_s: NotNegative = 300.0
+    ratio_over: Literal["ready", "existing"] = "ready"
+    decision_interval_s: Positive = 15.0
+
+
+class HpaHistory(msgspec.Struct, frozen=True):
+    """Recommendations within the stabilisation window, oldest first, as (time in s, replicas)."""
+
+    recommendations: tuple[tuple[float, int], ...] = ()
+
+
+class Recommendation(NamedTuple):
+    """Replicas that the HPA sets, what it remembers, and its arithmetic."""
+
+    replicas: int
+    history: HpaHistory
+    why: dict[str, Term]
+
+
+def recommend(
+    total: float, target: float, time_s: float, replicas: ReplicaCounts, rules: HpaRules, history: HpaHistory
+) -> Recommendation:
+    """One sync: ratio and tolerance, ⌈Σ / target⌉, stabilisation, scale-up limit, bounds. ``target``: the metric's
+    average value per replica.
+
+    A number outside the bounds, zero included, is brought within them regardless of the metric. No HPA goes below one.
+    """
+    current, least = replicas.current, max(1, rules.min_replicas)
+    bounded = min(max(current, least), rules.max_replicas or max(current, least))
+    if bounded != current:
+        return Recommendation(bounded, history, {"replicas": current, "bounded": bounded})
+    # A new HPA counts the number it finds as a recommendation: nothing shrinks in its first minutes.
+    known = history.recommendations or ((time_s, current),)
+    counted = replicas.joined if rules.ratio_over == "ready" else current
+    why: dict[str, Term] = {"sum": total, "target": target, "replicas": current, rules.ratio_over: counted}
+    desired = desired_replicas(total, target, current, counted, rules.tolerance, why)
+    window = tuple(each for each in known if time_s - each[0] < rules.stabilisation_s - TOLERANCE_S)
+    window = (*window, (time_s, desired))
+    highest = max(recommended for _, recommended in window)
+    stabilised = desired if desired > current else min(current, highest)
+    limit = max(current * UP_FACTOR, current + UP_PODS)
+    wanted = max(least, min(stabilised, limit, rules.max_replicas or limit))
+    why |= {
+        "desired": desired,
+        "stabilisation_s": rules.stabilisation_s,
+        "recommendations_in_window": len(window),
+        "highest_in_window": highest,
+        "up_factor": UP_FACTOR,
+        "up_pods": UP_PODS,
+        "scale_up_limit": limit,
+        "min_replicas": least,
+        "max_replicas": rules.max_replicas,
+        "wanted": wanted,
+    }
+    return Recommendation(wanted, HpaHistory(window), why)
+
+
+def desired_replicas(
+    total: float, target: float, current: int, counted: int, tolerance: float, why: dict[str, Term]
+) -> int:
+    """Replicas before stabilisation and bounds: the current number if the ratio is within the tolerance of 1.
+
+    Without ready replicas there is no ratio: the current number without load, else ⌈Σ / target⌉.
+    """
+    if counted:
+        ratio = total / (target * counted)
+        why |= {"ratio": ratio, "tolerance": tolerance, "deviation": abs(1 - ratio)}
+        within = abs(1 - ratio) <= tolerance + TOLERANCE
+    else:
+        within = total == 0
+    why["within_tolerance"] = within
+    return current if within else rounded_up(total / target)

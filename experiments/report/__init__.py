@@ -1,6 +1,0 @@
-"""The comparison report: report.html from run directories, and the table in the terminal."""
-
-from experiments.report.page import write_report
-from experiments.report.terminal import comparison_table
-
-__all__ = ["comparison_table", "write_report"]

@@ -1,0 +1,1 @@
+"""Load sessions: Locust's page, and the run behind it whose sender is Locust."""

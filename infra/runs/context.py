@@ -1,0 +1,136 @@
+"""What the components of one run share: description, directory, clients, and the run's programs."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from infra.kubernetes.services import ClusterServices
+from infra.local.services import LocalServices
+from infra.local.state import tail
+from infra.waiting import wait_until
+from penstock.adapters.process_manager import Program, Supervisor
+from penstock.adapters.topics import admin_client
+from penstock.errors import PenstockError
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
+
+READY_TIMEOUT_S: Final = 180.0
+CHECK_S: Final = 1.0
+"""Between two checks of the services."""
+PARTS: Final = ("sender", "controller", "pipelines", "dataflow", "forwarder")
+"""Programs of a run that are not replicas, in the order in which they are removed."""
+
+
+class RunContext:
+    """One run, and its programs on the supervisor, named ``<run>:<part>``. Errors are PenstockErrors."""
+
+    def __init__(self, services: LocalServices | ClusterServices, spec: RunSpec, directory: RunDirectory) -> None:
+        self.services = services
+        self.spec = spec
+        self.directory = RunDirectory(directory.path.absolute())
+        self.endpoints = services.endpoints()
+        self.supervisor = Supervisor(self.endpoints.require("supervisor"))
+        self.admin = admin_client(self.endpoints.require("kafka"))
+        self.environment = services.environment()
+        self._next_check_s = 0.0
+        self._seen_dead = False
+
+    def program(self, part: str) -> str:
+        """Name of a part's program."""
+        return f"{self.spec.run}:{part}"
+
+    def log(self, part: str) -> Path:
+        """Log file of a part."""
+        return self.directory.logs_folder / f"{part}.log"
+
+    def add(self, part: str, module: str, *options: str, respawn: bool, grace_s: float) -> None:
+        """Start ``python -m module --run DIRECTORY``."""
+        self.supervisor.add(
+            Program(
+                name=self.program(part),
+                command=(sys.executable, "-m", module, "--run", str(self.directory.path), *options),
+                folder=self.directory.path,
+                log=self.log(part),
+                env=self.environment,
+                respawn=respawn,
+                grace_s=grace_s,
+            )
+        )
+
+    def remove(self, part: str) -> None:
+        """Stop a part; nothing to do if it does not exist."""
+        self.supervisor.remove(self.program(part))
+
+    def kill(self, part: str) -> str:
+        """SIGKILL a part, which the supervisor starts again; return its name."""
+        self.supervisor.signal(self.program(part), signal.SIGKILL)
+        return part
+
+    def check_services(self) -> None:
+        """Raise PenstockError for a service that has died, seen twice: one that is being started is stopped for a
+        moment. The run's programs are killed then: they would wait for the service before they end.
+        """
+        if time.monotonic() < self._next_check_s:
+            return
+        self._next_check_s = time.monotonic() + CHECK_S
+        try:
+            self.services.check()
+        except PenstockError:
+            if self._seen_dead:
+                self._kill_all()
+                raise
+            self._seen_dead = True
+        else:
+            self._seen_dead = False
+
+    def alive(self, part: str) -> bool:
+        """Whether a part runs or is about to be started again. Raises PenstockError if a service has died."""
+        self.check_services()
+        program = self.supervisor.programs(self.program(part)).get(self.program(part))
+        return program is not None and program.state not in ("stopped", "failed")
+
+    def replicas(self) -> list[str]:
+        """Names of the running programs that are replicas."""
+        parts = {self.program(part) for part in PARTS}
+        programs = self.supervisor.programs(f"{self.spec.run}:")
+        return sorted(name for name, program in programs.items() if name not in parts and program.pid is not None)
+
+    def _kill_all(self) -> None:
+        with suppress(PenstockError):  # the supervisor itself, or a program that has just ended
+            for name in self.supervisor.programs(f"{self.spec.run}:"):
+                self.supervisor.remove(name, wait=False)
+                self.supervisor.signal(name, signal.SIGKILL)
+
+    def remove_all(self) -> None:
+        """Stop every program of the run."""
+        prefix = f"{self.spec.run}:"
+        for name in self.supervisor.programs(prefix):
+            self.supervisor.remove(name, wait=False)
+        self.wait_until(lambda: not self.supervisor.programs(prefix), "run", timeout_s=90)
+
+    def await_file(self, part: str, file: Path) -> None:
+        """Wait until a part has written a file. Raise PenstockError if the part ends before, or the run is refused."""
+        refusal = self.directory.refusal_file
+
+        def written() -> bool:
+            if refusal.exists() and (why := refusal.read_text()):
+                raise PenstockError(why)
+            if not self.alive(part):
+                raise self.died(part)
+            return file.exists()
+
+        self.wait_until(written, part, timeout_s=READY_TIMEOUT_S)
+
+    def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float) -> None:
+        """Wait until ``done``. Raise PenstockError after ``timeout_s``."""
+        text = f"{what}: not done after {timeout_s:g} s; see {self.directory.logs_folder}"
+        wait_until(done, timeout_s, lambda: text, poll_s=0.05)
+
+    def died(self, part: str) -> PenstockError:
+        """The error for a part that ended unexpectedly, with the end of its log."""
+        log = self.log(part)
+        return PenstockError(f"{part} ended unexpectedly; the end of {log}:\n{tail(log)}")

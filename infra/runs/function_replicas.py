@@ -1,0 +1,91 @@
+"""Function replicas on this machine: processes of the gateway, which keeps them like a broker keeps its queues."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from functions.fork_protocol import BackendReplica, look
+from infra.local.haproxy import fork_servers
+from infra.local.state import StateFolder
+from infra.runs.context import RunContext
+from infra.runs.faults import Injected
+from infra.runs.programs import NO_REPLICA, Replicas
+
+BUSY_S: Final = 2.0
+"""How long to look for a replica with a request in flight before an idle one is killed instead."""
+POLL_S: Final = 0.001
+
+
+class FunctionReplicas(Replicas):
+    """Deployed and removed by the controller; broken by signals to their processes."""
+
+    def __init__(self, state: StateFolder) -> None:
+        self._state = state
+
+    def kill(self) -> Injected:
+        """SIGKILL a replica: one with a request in flight, if there is one within ``BUSY_S``."""
+        until_s = time.monotonic() + BUSY_S
+        while time.monotonic() < until_s:
+            for server, name, replica in self._ready():
+                if replica.busy and kill_busy(server, name, replica.pid):
+                    return Injected(f"{name}, with a request in flight")
+            time.sleep(POLL_S)
+        for _server, name, replica in self._ready():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                psutil.Process(replica.pid).kill()
+                return Injected(f"{name}, idle")
+        return NO_REPLICA
+
+    def freeze(self) -> Injected:
+        """SIGSTOP every replica; SIGCONT ends it."""
+        frozen = {}
+        for _server, name, replica in self._ready():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                frozen[name] = psutil.Process(replica.pid)
+                frozen[name].suspend()
+
+        def resume() -> None:
+            for process in frozen.values():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.resume()
+
+        return Injected(", ".join(frozen), resume)
+
+    def _ready(self) -> Iterator[tuple[Path, str, BackendReplica]]:
+        """Every ready replica: socket of its fork server, name, state."""
+        for server in fork_servers(self._state):
+            with contextlib.suppress(OSError):
+                for name, replica in look(server).replicas.items():
+                    if replica.phase == "ready":
+                        yield server, name, replica
+
+
+def start_pipeline_manager(context: RunContext) -> None:
+    """Start the pipeline manager, which calls the gateway for each request, and wait until it is ready."""
+    context.add("dataflow", "functions.dataflow", respawn=True, grace_s=20)
+    context.await_file("dataflow", context.directory.path / "dataflow-ready")
+
+
+def kill_busy(server: Path, name: str, pid: int) -> bool:
+    """SIGKILL a replica if it has a request in flight; return whether it was killed.
+
+    The replica is stopped while its fork server is asked, so that a request in flight then is in flight when it dies.
+    """
+    try:
+        process = psutil.Process(pid)
+        process.suspend()
+        while process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+            time.sleep(POLL_S)
+        busy = False
+        try:
+            held = look(server).replicas.get(name)
+            busy = held is not None and held.busy
+        finally:
+            process.kill() if busy else process.resume()
+    except (psutil.NoSuchProcess, OSError):
+        return False
+    return busy

@@ -1,0 +1,57 @@
+"""The Kubernetes world: one run on a cluster's brokers, whose replicas are pods."""
+
+import os
+from types import TracebackType
+from typing import Self
+
+from infra.kubernetes.driver_pod import HERE
+from infra.kubernetes.services import ClusterServices
+from infra.local.services import LocalServices
+from infra.local.warm_up import warm_up
+from infra.runs.kinds import pod_run
+from penstock.errors import PenstockError
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
+from penstock.world import Progress, World
+
+
+class KubernetesWorld(World):
+    """World on the cluster of the current kubeconfig. Services that it starts are deleted at the end."""
+
+    def __init__(self, tell: Progress = lambda _: None, services: ClusterServices | None = None) -> None:
+        self._services = services or ClusterServices(LocalServices.from_settings(tell), tell)
+        self._local = self._services.local
+        self._started_supervisor = False
+        self._started_cluster = False
+
+    def __enter__(self) -> Self:
+        self._started_cluster = not self._services.is_up()
+        if self._started_cluster and HERE in os.environ:
+            raise PenstockError("brokers and monitoring are not all ready: `kubectl --namespace penstock get pods`")
+        if self._started_cluster:
+            self._services.up()
+        try:
+            self._started_supervisor = not self._local.supervised
+            self._local.up(())
+            if self._started_cluster:
+                warm_up(self._services.endpoints().require("kafka"))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        finally:
+            if self._started_supervisor:
+                self._local.down()
+            if self._started_cluster:
+                self._services.down()
+
+    def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
+        """Prepare the run."""
+        self._run = run = pod_run(self._services, spec, directory)
+        run.prepare()

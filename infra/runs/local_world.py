@@ -1,0 +1,52 @@
+"""The local world: one run on real services, with all its processes on this machine.
+
+Every process is a program of the supervisor, so that `penstock down` finds it even after this process was killed.
+"""
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from infra.local.kafka import allocate_indexes
+from infra.local.services import LocalServices
+from infra.local.warm_up import warm_up
+from infra.runs.kinds import COMMON, live_kind, local_run
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
+from penstock.world import Progress, World
+
+
+class LocalWorld(World):
+    """World on this machine. It starts services that are not up, and stops them at the end."""
+
+    def __init__(self, tell: Progress = lambda _: None, services: LocalServices | None = None) -> None:
+        self._services = services or LocalServices.from_settings(tell)
+        self._started_services = False
+        self._alone = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._services.state.create()
+        with ExitStack() as alone:
+            alone.enter_context(self._services.state.running())
+            self._started_services = not self._services.is_up()
+            endpoints = self._services.up(COMMON)
+            if self._started_services:
+                warm_up(endpoints.require("kafka"))
+            self._alone = alone.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._alone:
+            self.close()
+            if self._started_services:
+                self._services.down()
+
+    def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
+        """Start the services that only this kind of run needs, then prepare the run."""
+        if needs := live_kind(spec.system).needs:
+            self._services.up(needs)
+        self._run = run = local_run(self._services, spec, directory)
+        run.prepare()
+        allocate_indexes(self._services.state, [spec.events_topic, spec.results_topic])

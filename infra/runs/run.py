@@ -1,0 +1,204 @@
+"""One live run from its channels to its collected data, whatever its kind of fleet and wherever its replicas are."""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+import pyarrow.parquet as pq
+
+from controller.fleets.stream.monitor import OffsetReader
+from infra.local.collect import MachineSampler, OutcomeCounter, copy_ledger, copy_results
+from infra.runs.context import PARTS, RunContext
+from infra.runs.faults import Faults
+from infra.runs.programs import ControllerProgram, Replicas, SenderProgram
+from penstock.adapters.amqp import Management
+from penstock.adapters.redis import redis_client
+from penstock.adapters.topics import create_topics, delete_topics
+from penstock.clock import NANOS_PER_SECOND, WallClock
+from penstock.runspec import Fault, RunSpec
+
+if TYPE_CHECKING:
+    from infra.runs.pods import ControllerPod
+
+Broker = Literal["kafka", "rabbitmq"]
+
+READ_TIMEOUT_S: Final = 5.0
+REDIS_S: Final = 30.0
+SENDER_TIMEOUT_S: Final = 180.0
+"""Longest wait for the sender's last delivery reports."""
+DRAIN_STALL_S: Final = 30.0
+"""A drain without progress for this long is given up; what is left counts as in flight."""
+DRAIN_POLL_S: Final = 0.5
+
+
+class Channels:
+    """A topic of results; a topic of events with the run's partitions, or RabbitMQ queues made by the controller."""
+
+    def __init__(self, context: RunContext, events: Broker) -> None:
+        spec = context.spec
+        self._context = context
+        self._queues = events == "rabbitmq"
+        self._partitions = {} if self._queues else {spec.events_topic: spec.partitions}
+        self._partitions[spec.results_topic] = 1
+
+    def make(self) -> None:
+        """Create the topics."""
+        create_topics(self._context.admin, self._partitions)
+
+    def clear(self) -> None:
+        """Delete topics, queues and policies, after the run's processes have ended."""
+        delete_topics(self._context.admin, list(self._partitions))
+        if self._queues:
+            with closing(Management(self._context.endpoints.require("rabbitmq_management"))) as management:
+                management.delete_run(self._context.spec.run)
+
+
+class CommittedOffsets:
+    """A consumer group is drained when it has committed the end of every partition."""
+
+    def __init__(self, context: RunContext) -> None:
+        spec = context.spec
+        self._partitions = spec.partitions
+        self._reader = OffsetReader(
+            bootstrap=context.endpoints.require("kafka"),
+            topic=spec.events_topic,
+            group=spec.group,
+            partitions=spec.partitions,
+            clock=WallClock(),
+            timeout_s=READ_TIMEOUT_S,
+        )
+        self.close = self._reader.close
+
+    def left(self) -> int | None:
+        """Events that the group has not committed; None while a partition's offsets cannot be read."""
+        reading = self._reader.read()
+        if len(reading.end) < self._partitions:
+            return None
+        return sum(end - reading.committed.get(partition, 0) for partition, end in reading.end.items())
+
+
+class CountedOutcomes:
+    """A fleet whose broker keeps no offsets is drained when every acknowledged event has a terminal result."""
+
+    def __init__(self, context: RunContext) -> None:
+        reports = pq.read_table(context.directory.delivery_file, columns=["acked_ns"])
+        self._acknowledged: int = reports.num_rows - reports.column("acked_ns").null_count
+        self._counter = OutcomeCounter(context.endpoints.require("kafka"), context.spec.results_topic)
+        self.close = self._counter.close
+
+    def left(self) -> int | None:
+        """Acknowledged events without a terminal result."""
+        return max(0, self._acknowledged - self._counter.count())
+
+
+DrainRule: TypeAlias = Callable[[RunContext], CommittedOffsets | CountedOutcomes]
+"""Made once the sender has written its delivery reports; counts the events that are left. To be closed."""
+
+
+@dataclass(kw_only=True)
+class Run:
+    """A run, composed: channels, controller, replicas, sender, drain rule and faults. It is a ``PreparedRun``."""
+
+    context: RunContext
+    channels: Channels
+    controller: "ControllerProgram | ControllerPod"
+    replicas: Replicas
+    sender: SenderProgram
+    drain_rule: DrainRule
+    faults: Faults
+    start_helper: Callable[[RunContext], None] | None = None
+    """Starts the process beside the controller that the kind has."""
+    sampler: MachineSampler = field(default_factory=MachineSampler)
+
+    def prepare(self) -> None:
+        """Channels, then Spark (the slowest to start), then the controller, which brings up the replicas."""
+        context = self.context
+        self.channels.make()
+        if context.spec.analytics:
+            context.add("pipelines", "pipelines.stream", respawn=True, grace_s=60)
+        self.replicas.prepare()
+        self.controller.start()
+        if self.start_helper is not None:
+            self.start_helper(context)
+        self.controller.await_ready()
+        if context.spec.analytics:
+            context.await_file("pipelines", context.directory.path / "pipelines-ready")
+
+    def start(self) -> RunSpec:
+        """Set offset 0 to a whole second, a few ahead, and start the sender."""
+        context = self.context
+        start_s = math.ceil(time.time() + self.sender.lead_s)
+        context.spec = msgspec.structs.replace(context.spec, start_ns=start_s * NANOS_PER_SECOND)
+        context.directory.write(context.directory.spec_file, context.spec)
+        self.sender.start()
+        self.sampler.start()
+        self.controller.notify_start()
+        return context.spec
+
+    def wait_until(self, offset_s: float) -> None:
+        """Sleep in short steps and check the sender."""
+        until_s = self.context.spec.start_ns / NANOS_PER_SECOND + offset_s
+        while (remaining_s := until_s - time.time()) > 0:
+            self.sender.check()
+            time.sleep(min(0.5, remaining_s))
+
+    def inject(self, fault: Fault) -> None:
+        """Inject a fault and record it in faults.jsonl."""
+        self.faults.inject(fault)
+
+    def drain(self) -> int:
+        """Wait until the sender has ended and no event is left, or nothing has moved for a while; return how many are
+        left.
+        """
+        self.sender.wait(SENDER_TIMEOUT_S)
+        before: int | None = None
+        moved_s = time.monotonic()
+        with closing(self.drain_rule(self.context)) as rule:
+            while time.monotonic() - moved_s < DRAIN_STALL_S:
+                self.context.check_services()
+                left = rule.left()
+                if left == 0:
+                    return 0
+                if left is not None and left != before:
+                    before, moved_s = left, time.monotonic()
+                time.sleep(DRAIN_POLL_S)
+        return before or 0
+
+    def stop(self) -> None:
+        """Stop the controller first, so that it does not replace the replicas; then these; then all other parts."""
+        self.faults.end()
+        self.sampler.stop()
+        self.replicas.save_logs()
+        self.controller.stop()
+        self.replicas.remove()
+        for part in PARTS:
+            self.context.remove(part)
+
+    def collect(self) -> None:
+        """Stop the run and write its raw data into its directory."""
+        self.stop()
+        context, directory = self.context, self.context.directory
+        copy_results(context.endpoints.require("kafka"), context.spec.results_topic, directory.results_folder)
+        copy_ledger(context.endpoints.require("redis"), context.spec.ledger_key, directory.ledger_file)
+        self.sampler.write(directory.metrics_folder / "machine.parquet")
+
+    def close(self) -> None:
+        """Stop what still belongs to the run; delete its channels and keys. A step that fails does not skip others."""
+        with ExitStack() as steps:  # last in, first out
+            steps.callback(self._delete_keys)
+            steps.callback(self.channels.clear)
+            steps.callback(self.context.remove_all)
+            steps.callback(self.replicas.close)
+            steps.callback(self.controller.close)
+            steps.callback(self.sampler.stop)
+            steps.callback(self.faults.close)
+
+    def _delete_keys(self) -> None:
+        with redis_client(self.context.endpoints.require("redis"), REDIS_S) as client:
+            keys = list(client.scan_iter(match=f"penstock:{self.context.spec.run}:*", count=1000))
+            if keys:
+                client.delete(*keys)

@@ -1,0 +1,1 @@
+"""Adapters to client libraries: Kafka, RabbitMQ, Kubernetes, Prometheus and the process manager."""

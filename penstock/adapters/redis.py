@@ -1,0 +1,29 @@
+"""Redis clients whose calls end in time and are never repeated: what to do about an absent Redis is the caller's."""
+
+from typing import Any, Final
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+AsyncRedis = redis.asyncio.Redis
+RedisError = redis.RedisError
+
+REDIS_AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError)
+"""What a call raises while Redis is away or starting (BusyLoadingError is a ConnectionError): try again later."""
+
+
+def redis_client(url: str, timeout_s: float) -> redis.Redis:
+    """A client of ``url``, redis://:secret@host:port/0. ``timeout_s`` bounds connecting and each answer."""
+    return redis.Redis.from_url(url, **_times(timeout_s), retry=Retry(NoBackoff(), 0))
+
+
+def async_redis_client(url: str, timeout_s: float) -> AsyncRedis:
+    """The same for an event loop."""
+    return AsyncRedis.from_url(url, **_times(timeout_s), retry=AsyncRetry(NoBackoff(), 0))
+
+
+def _times(timeout_s: float) -> dict[str, Any]:
+    return {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}

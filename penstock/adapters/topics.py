@@ -1,0 +1,46 @@
+"""Create and delete the topics and consumer groups of a run."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from penstock.adapters.kafka import reason
+from penstock.errors import PenstockError
+
+TIMEOUT_S = 10.0
+BROKERS_OWN = -1
+"""Replication factor: the cluster's default."""
+
+
+def admin_client(bootstrap: str) -> AdminClient:
+    """A client that logs nothing while the broker is away and reconnects soon after it is back."""
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 500})
+
+
+def create_topics(admin: AdminClient, partitions_of: dict[str, int]) -> None:
+    """Create topics whose records carry the broker's time; returns when all are there."""
+    config = {"message.timestamp.type": "LogAppendTime"}
+    topics = [
+        NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_OWN, config=config)
+        for name, partitions in partitions_of.items()
+    ]
+    for name, future in admin.create_topics(topics, operation_timeout=TIMEOUT_S).items():
+        try:
+            future.result(timeout=TIMEOUT_S)
+        except KafkaException as error:
+            raise PenstockError(f"topic {name}: {reason(error)}") from None
+
+
+def delete_topics(admin: AdminClient, names: Sequence[str]) -> None:
+    """Delete topics; missing ones, or a broker that is away, are ignored."""
+    for future in admin.delete_topics(list(names), operation_timeout=TIMEOUT_S).values():
+        with suppress(KafkaException, TimeoutError):
+            future.result(timeout=TIMEOUT_S)
+
+
+def delete_group(admin: AdminClient, group: str) -> None:
+    """Delete a consumer group; a missing one, or a broker that is away, is ignored."""
+    with suppress(KafkaException, TimeoutError):
+        admin.delete_consumer_groups([group])[group].result(TIMEOUT_S)

@@ -1,0 +1,63 @@
+"""Parameters by name and text: ``--set scaler.parameter=value``, their types, their units."""
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from penstock.errors import PenstockError
+
+UNITS = {"_per_s": "1/s", "_per_min": "1/min", "_per_hour": "1/h", "_s": "s", "_ms": "ms", "_ns": "ns"}
+"""Unit by the ending of a name; without one it is a count, a share or a choice."""
+
+
+def split_unit(name: str) -> tuple[str, str]:
+    """``service_rate_per_s`` → ``("service_rate", "1/s")``."""
+    ending = next((ending for ending in UNITS if name.endswith(ending)), "")
+    return name.removesuffix(ending), UNITS.get(ending, "")
+
+
+def make_parameters(name: str, kind: type[Any], given: Mapping[str, Any]) -> Any:
+    """``kind`` (a frozen dataclass) from values that may be text. PenstockError for an unknown or impossible one."""
+    known = [field.name for field in dataclasses.fields(kind)]
+    for key in given:
+        if key.partition(".")[0] not in known:
+            raise unknown("parameter", f"{name}.{key}", [f"{name}.{k}" for k in known], f"it has {', '.join(known)}")
+    try:
+        return msgspec.convert(_with_entries(given), type=kind, strict=False)
+    except (msgspec.ValidationError, ValueError) as error:
+        values = ", ".join(f"{name}.{key}={value}" for key, value in given.items())
+        raise PenstockError(f"{values}: {error}") from None
+
+
+def _with_entries(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``target_by_fleet_per_s.pdf`` is the entry ``pdf`` of that parameter, beside its other entries."""
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        parameter, dot, entry = key.partition(".")
+        there = values.get(parameter)
+        values[parameter] = {**(there if isinstance(there, Mapping) else {}), entry: value} if dot else value
+    return values
+
+
+def parse_settings(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
+    """``["binpack.f_up=0.8"]`` → ``{"binpack": {"f_up": "0.8"}}``. An entry of a parameter that is a mapping has a name
+    of its own: ``rps.target_by_fleet_per_s.pdf=50``.
+    """
+    settings: dict[str, dict[str, str]] = {}
+    for text in assignments:
+        target, equals, value = text.partition("=")
+        scaler, dot, parameter = target.partition(".")
+        if not (equals and dot and scaler and parameter):
+            raise PenstockError(f"--set {text}: expected scaler.parameter=value, such as binpack.f_up=0.8")
+        settings.setdefault(scaler, {})[parameter] = value
+    return settings
+
+
+def unknown(kind: str, name: str, known: Iterable[str], remedy: str) -> PenstockError:
+    """The error for a name that does not exist, with the nearest that do."""
+    near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+    return PenstockError(f"unknown {kind} {name!r}{hint}: {remedy}")

@@ -1,0 +1,29 @@
+"""Options of a load session: fields of Locust's page, and the command line of the session."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+OPTIONS: Final[dict[str, tuple[str, Any, str]]] = {
+    "workload": ("--workload", "binpack-workload-1", "a workload of `penstock workloads`, or trace:path=FILE.csv"),
+    "rate": ("--rate", 0.0, "mean events per second; 0: the workload's own"),
+    "from_s": ("--from", 0.0, "first second of the workload"),
+    "seconds": ("--seconds", 0.0, "seconds of the workload; 0: to its end"),
+    "slo": ("--slo", 0.5, "SLO in seconds, from the intended time"),
+    "scaler": ("--scaler", "binpack-tail", "scaler of the consumers"),
+    "settings": ("--set", "", "scaler.parameter=value, separated by blanks"),
+    "partitions": ("--partitions", 5, "partitions of the topic, and the maximum of replicas"),
+    "seed": ("--seed", 1, "seed of all random draws"),
+}
+"""By name: flag, default, help."""
+
+
+def add_options(parser: Any, scalers: Sequence[str] | None = None) -> None:
+    """Add the options to an ``argparse`` parser. ``scalers``: the permitted ones, None for any."""
+    for name, (flag, default, text) in OPTIONS.items():
+        choices = scalers if name == "scaler" else None
+        parser.add_argument(flag, dest=name, type=type(default), default=default, help=text, choices=choices)
+
+
+def command_line(options: Any) -> list[str]:
+    """The parsed options as arguments again."""
+    return [text for name, (flag, _, _) in OPTIONS.items() for text in (flag, str(getattr(options, name)))]

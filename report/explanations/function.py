@@ -1,0 +1,92 @@
+"""Scalers of functions: AMESoS (Tsenos, Peri, Kalogeraki), its comparisons; Elastic-FaaS (Kathirvel, Parasuraman)."""
+
+from report.explanations.wording import Family, Sentence, fill, sentences
+
+FORECAST = sentences(
+    "λ = {lambda_per_s}/s",
+    "S_t = {S_per_s}/s, tr_t = {tr_per_s}/s, S_t + tr_t = {S_plus_tr_per_s}/s",
+    "λ_pred = max(0, S_t + tr_t) = {lambda_pred_per_s}/s",
+    "μ = λ_pred / ρ = {mu_per_s}/s, avgProcessTime = {avgProcessTime_s} s",
+)
+
+LAXITY = "laxity_90 = {laxity_90_s:seconds} of {messages} messages"
+UP = "up: laxity_90 < threshold = {threshold_s} s? {laxity_90_s < threshold_s}; c' = {c_new} > c = {c}? {c_new > c}"
+DOWN = "down: laxity_90 > threshold = {threshold_s} s? {laxity_90_s > threshold_s}; c' = {c_new} < c = {c}? {c_new < c}"
+
+AMESOS = Family(
+    frozenset({"amesos"}),
+    (
+        *FORECAST,
+        *sentences(
+            "threshold = {threshold_s} s",
+            "c = {c}, c' = ⌈μ · avgProcessTime⌉ = {c_new}",
+            Sentence(
+                frozenset({"laxity_90_s", "messages", "threshold_s", "c", "c_new"}),
+                lambda terms: [fill(text, terms) for text in (LAXITY, UP, DOWN)],
+            ),
+        ),
+    ),
+    marks=frozenset({"laxity_90_s"}),
+)
+
+DWP = Family(
+    frozenset({"dwp"}),
+    (
+        *sentences("μ = λ_pred / ρ = λ_pred / {rho} = {mu_per_s}/s, avgProcessTime = {avgProcessTime_s} s"),
+        *FORECAST,
+        *sentences(
+            "deadlines missed in this epoch: {missed_share:%}; up: > {up_share:%}? {missed_share > up_share}; "
+            "down: ≤ {down_share:%}? {missed_share ≤ down_share}",
+            "c = {c}, c' = ⌈μ · avgProcessTime⌉ = {c_new}: c' > c? {c_new > c}; c' < c? {c_new < c}",
+        ),
+    ),
+)
+
+LASS = Family(
+    frozenset({"lass", "lass-as-coded"}),
+    sentences(
+        "λ over the long window of {long_window_s} s = {rate_long_per_s}/s, "
+        "over the short one of {short_window_s} s = {rate_short_per_s}/s",
+        "λ = {lambda_per_s}/s (that of the short window where it is at least {burst_factor} times the other)",
+        "μ = {mu_per_s}/s",
+        "c = {c}: ρ = λ / (c·μ) = {utilisation}, C(c, λ/μ) = {C}",
+        "c = {c}: ρ = λ / (c·μ) = {utilisation}",
+        "t = {t_used_s} s where {wait_s} s are meant: finds ⌊t·c·μ + c − 1⌋ = {n_before} requests before it at most",
+        "P(W ≤ t) = 1 − C·e^(−(c·μ − λ)·t) = {P_W_at_most_t} with t = {t_s} s: "
+        "≥ {wanted_probability}? {P_W_at_most_t ≥ wanted_probability}",
+        "P(W ≤ t) as Σ P_n up to that = {P_W_at_most_t}: ≥ {wanted_probability}? {P_W_at_most_t ≥ wanted_probability}",
+        "one container less, c = {one_less}: {P_one_less} ≥ {wanted_probability}? {P_one_less ≥ wanted_probability}",
+        "replicas = {current_replicas}",
+    ),
+)
+
+RPS = Family(
+    frozenset({"rps"}),
+    sentences(
+        "currentLoad = {currentLoad_per_s}/s",
+        "targetLoadPerReplica = ρ · μ = {rho} · {mu_per_s}/s = {targetLoadPerReplica_per_s}/s",
+        "targetLoadPerReplica = {targetLoadPerReplica_per_s}/s",
+        "replicas = {current_replicas}, desired = ⌈currentLoad / targetLoadPerReplica⌉ = {desired}",
+        "μ = {mu_per_s}/s, ρ = {rho}",
+    ),
+)
+
+ELASTIC_FAAS = Family(
+    frozenset({"elastic-faas", "elastic-faas-published", "faas", "provider-ramp"}),
+    sentences(
+        "Q = {Q} events, SPc = {SPc} events a container",
+        "NSP' = Q / SPc = {NSP'}",
+        "n = {n} iterations, c = {c} containers in the first",
+        "t_iter = {t_iter} s, L = {L} s, PPT = {PPT} s: n · t_iter > L and n · t_iter > PPT? {triggered}",
+        "MNSP = {MNSP}",
+        "NP = {NP}, NP' = {NP'}: NP' > NP? {NP' > NP}; NP' < NP? {NP' < NP}",
+        "at most {most} functions",
+        "scale: {scaler}",
+        "containers = {containers}, backlog = {backlog} events, intervals passed = {intervals}",
+        "containers = {containers}",
+        "without backlog for {idle_for_s} s",
+    ),
+    marks=frozenset({"NSP'"}),
+)
+
+FAMILIES = (AMESOS, DWP, LASS, RPS, ELASTIC_FAAS)

@@ -1,0 +1,90 @@
+"""Autoscalers of clusters and platforms: HPA, KEDA, Knative's KPA, OpenFaaS; DS2 and Flink's."""
+
+from report.explanations.wording import Family, sentences
+
+HPA_SENTENCES = sentences(
+    "replicas = {replicas}, brought within the bounds: {bounded}",
+    "Σ metric = {sum}, target per replica = {target}",
+    "replicas = {replicas}, ready = {ready}",
+    "replicas = {replicas}, existing = {existing}",
+    *(
+        f"ratio = Σ metric / (target · {{{counted}}} {counted}) = {{ratio}}: "
+        "|1 − ratio| = {deviation} ≤ tolerance = {tolerance}? {within_tolerance}"
+        for counted in ("ready", "existing")
+    ),
+    "none ready, no ratio; without load? {within_tolerance}",
+    "desired = {desired} (⌈Σ metric / target⌉; within the tolerance the replicas that there are)",
+    "highest desired of {recommendations_in_window} in the stabilisation window of {stabilisation_s} s "
+    "= {highest_in_window}: nothing below it while the fleet shrinks",
+    "scale-up limit = max({up_factor} · {replicas}, {replicas} + {up_pods}) = {scale_up_limit}",
+)
+
+HPA = Family(frozenset({"hpa"}), (*sentences("metric: {metric}"), *HPA_SENTENCES))
+
+KEDA = Family(
+    frozenset({"keda-kafka", "keda-rabbitmq"}),
+    (
+        *sentences(
+            "messages, ready and unacknowledged = {messages} (mode {mode})",
+            "published {publish_per_s}/s, delivered {deliver_per_s}/s",
+            "total lag of the group = {total_lag_of_group}",
+            "metric = {metric}, target per replica = {target}",
+            "trigger active? {active}; polled now? {polled}",
+            "inactive for {quiet_s} s > cooldown = {cooldown_s} s? {quiet_s > cooldown_s}",
+        ),
+        *HPA_SENTENCES,
+    ),
+)
+
+OVER = "panic / ready = {panic_ratio} ≥ threshold = {panic_threshold}? {panic_ratio ≥ panic_threshold}"
+
+KPA = Family(
+    frozenset({"kpa"}),
+    sentences(
+        "requests in the system = {in_system}",
+        "average over the stable window of {stable_window_s} s = {stable_average}, "
+        "over the panic window of {panic_window_s} s = {panic_average}",
+        "target per replica = {target_concurrency} · {target_utilisation} = {target}",
+        "one step: {step_least} to {step_most} replicas",
+        "stable: ⌈average / target⌉ = {stable}, within the limits of one step {stable_limited}",
+        "panic: ⌈average / target⌉ = {panic}, within the limits of one step {panic_limited}",
+        f"{OVER}; in panic? {{in_panic}}, begun or renewed {{panic_for_s}} s ago",
+        f"{OVER}; in panic? {{in_panic}}",
+        "desired = {desired}",
+    ),
+)
+
+OPENFAAS = Family(
+    frozenset({"openfaas-ce", "openfaas-pro"}),
+    sentences(
+        "completed {rate_per_s}/s > {alert_rate_per_s}/s? {rate_per_s > alert_rate_per_s}",
+        "above for {above_for_s} s",
+        "step = ⌈max / 100 · factor⌉ = {step}, at most {most}",
+        "alert: {alert}",
+        "load of type {type} = {load}",
+        "mean load = load / ready = {mean_load}",
+        "target per replica = {target}, of which {target_proportion:%}",
+        "desired = ⌈ready · mean load / (target · proportion)⌉ = {desired}",
+    ),
+)
+
+DATAFLOW = Family(
+    frozenset({"ds2", "flink"}),
+    sentences(
+        "in this state since {since_s} s; stabilisation interval = {stabilisation_s} s",
+        "lag = {lag} events",
+        "input rate λ = {input_rate_per_s}/s",
+        "true rate of one replica = {true_rate_per_s}/s ({true_rate_from})",
+        "headroom f = {headroom}",
+        "needed = ⌈(1 + f) · λ / true rate⌉ = {needed}",
+        "capacity = replicas · true rate = {capacity_per_s}/s",
+        "target capacity = {target_capacity_per_s}/s",
+        "utilisation boundary: {scale_up_below_per_s} ≤ capacity ≤ {scale_down_above_per_s:unbounded}/s? "
+        "outside: {outside}",
+        "recommended = ⌈replicas · target / capacity⌉ = {recommended}",
+        "scale-in first recommended at {scale_in_since_s} s; largest recommendation since = {largest_in_interval}; "
+        "interval not over, waits? {waits}",
+    ),
+)
+
+FAMILIES = (HPA, KEDA, KPA, OPENFAAS, DATAFLOW)

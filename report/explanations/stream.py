@@ -1,0 +1,88 @@
+"""Scalers of Kafka consumer groups: bin packing (Ezzeddine, Baude, Huet) and its comparisons."""
+
+from report.explanations.wording import MANY, Family, Sentence, Table, Terms, as_list, number, sentences
+
+PARTITIONS = Table(
+    "partitions",
+    {
+        "partitions": "partition",
+        "lag": "lag (events)",
+        "rate_per_s": "λ (events/s)",
+        "total_lag": "total lag = lag + λ·t_r",
+    },
+    "partitions",
+)
+
+
+def _violating(terms: Terms) -> list[str]:
+    consumers, limit = as_list(terms["violating"]), as_list(terms.get("bin_up"))
+    question = "assignment violates the SLO at f_up"
+    if not consumers:
+        return [f"{question}? no"]
+    said = [f"consumer {index}: lag {number(lag)}, rate {number(rate)}/s" for index, lag, rate in consumers[:MANY]]
+    above = f" (limits {number(limit[0])} and {number(limit[1])}/s)" if limit else ""
+    return [f"{question}? yes, {'; '.join(said)}{above}"]
+
+
+ASSIGNED = "assigned now ({current_from}): {current:groups}"
+
+PACKED = sentences(
+    ASSIGNED,
+    "bin at f_up: lag ≤ μ·w·f = {bin_up.0}, rate ≤ μ·f = {bin_up.1}/s",
+    "bin at f_down: lag ≤ μ·w·f = {bin_down.0}, rate ≤ μ·f = {bin_down.1}/s",
+    "t_r = {rebalance_time_s} s",
+    "peak λ = {peak_rate_per_s}/s; a partition: lag {peak_per_partition.0}, rate {peak_per_partition.1}/s",
+    "|G| = {replicas}",
+    "|Least-Loaded(peak)| = {LL_peak}",
+    *(
+        f"|Least-Loaded({load}, {at})| = {{{term}}} {sign} {{replicas}}? {{{term} {sign} replicas}}{packed}"
+        for term, load, at, sign in (
+            ("LL_up", "lag", "f_up", ">"),
+            ("LL_down", "lag", "f_down", "<"),
+            ("LL_total_up", "total lag", "f_up", ">"),
+            ("LL_total_down", "total lag", "f_down", "<"),
+        )
+        for packed in (f": {{{term}_groups:groups}}", "")
+    ),
+    Sentence(frozenset({"violating"}), _violating),
+    "flag: {flag:none}",
+)
+
+PACKING = Family(
+    frozenset({"binpack", "binpack-tail", "least-loaded", "overprovision"}),
+    PACKED,
+    marks=frozenset({"bin_up", "LL_up"}),
+)
+
+BINSCALE = Family(
+    frozenset({"binscale"}),
+    PACKED,
+    (PARTITIONS._replace(headings=PARTITIONS.headings | {"total_lag": "total lag = lag + Σλ·t_r/P"}),),
+)
+
+BY_RATE = Family(
+    frozenset({"linear", "optimal", "mwf-rscore"}),
+    sentences(
+        ASSIGNED,
+        "Σλ = {total_rate_per_s}/s",
+        *(
+            text
+            for at in ("up", "down")
+            for text in (
+                f"a replica at f_{at}: μ·w·f = {{mu_per_s}}/s · {{w_s}} s · {{f_{at}}} = {{capacity_{at}}} events",
+                f"a replica at f_{at}: μ·f = {{mu_per_s}}/s · {{f_{at}}} = {{capacity_{at}}}/s",
+                f"⌈Σλ · {{decision_interval_s}} s / capacity at f_{at}⌉ = {{needed_{at}}}",
+                f"⌈Σλ / capacity at f_{at}⌉ = {{needed_{at}}}",
+            )
+        ),
+        "wanted = {wanted}, at most {most}",
+        "one replica carries {replica_capacity_per_s}/s",
+        "capacity of a consumer C = {capacity_per_s}/s",
+        "reason to pack anew: {trigger:none}",
+        "Rscore = Σλ of the partitions that move / C = {r_score}",
+        "|MWF(λ, C)| = {MWF}: {MWF_groups:groups}",
+    ),
+    marks=frozenset({"MWF", "needed_up"}),
+)
+
+FAMILIES = (PACKING, BINSCALE, BY_RATE)

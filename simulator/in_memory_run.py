@@ -1,0 +1,98 @@
+"""A run in memory: the control loop over an engine, and its measures over time. For figures; writes nothing.
+
+Measures come from the results, not from the monitor's observations, so that they do not depend on a scaler's interval.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from controller.journal import TickRecord
+from controller.loop import Loop
+from penstock.clock import NANOS_PER_SECOND
+from penstock.contracts import ReplicaEvent, Scaler
+from penstock.distributions import Floats
+from penstock.errors import PenstockError
+from penstock.measures import replica_seconds
+from penstock.runspec import RunSpec
+from simulator.clock import VirtualClock, nanos
+from simulator.engine import Engine, EventTable
+
+DRAIN_S = 1e6
+
+
+class _Memory:
+    """A journal in memory."""
+
+    def __init__(self) -> None:
+        self.ticks: list[TickRecord] = []
+
+    def tick(self, record: TickRecord) -> None:
+        self.ticks.append(record)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedRun:
+    """A finished run of ``duration_s``; ``results`` has all its events, also those that finished later."""
+
+    duration_s: float
+    ticks: list[TickRecord]
+    events: list[ReplicaEvent]
+    results: EventTable
+
+    def responses(self) -> tuple[Floats, Floats]:
+        """(intended, response time) of every event in order of its number, seconds."""
+        table = self.results
+        last = np.arange(len(table)) if table.terminal is None else np.flatnonzero(table.terminal)
+        last = last[np.argsort(table.id[last], kind="stable")]
+        return table.intended_s[last], table.finished_s[last] - table.intended_s[last]
+
+    def waiting(self, times_s: Floats) -> Floats:
+        """Tasks that wait in all queues together at each time."""
+        received, started = np.sort(self.results.received_s), np.sort(self.results.started_s)
+        return np.asarray(
+            np.searchsorted(received, times_s, side="right") - np.searchsorted(started, times_s, side="right"),
+            dtype=np.float64,
+        )
+
+    def replicas(self, times_s: Floats) -> Floats:
+        """Billed replicas at each time: from requested to gone."""
+        at_ns = {phase: sorted(e.at_ns for e in self.events if e.phase == phase) for phase in ("requested", "gone")}
+        times_ns = np.rint(times_s * NANOS_PER_SECOND)
+        requested, gone = (np.searchsorted(at_ns[phase], times_ns, side="right") for phase in ("requested", "gone"))
+        return np.asarray(requested - gone, dtype=np.float64)
+
+    def missed(self, times_s: Floats, deadline_s: float) -> Floats:
+        """Events that were finished after their deadline, by each time."""
+        intended_s, response_s = self.responses()
+        late = np.sort((intended_s + response_s)[response_s > deadline_s + 1e-9])
+        return np.searchsorted(late, times_s, side="right").astype(np.float64)
+
+    def replica_minutes(self) -> float:
+        """Cost of the replicas during the run."""
+        return replica_seconds(self.events, 0, nanos(self.duration_s)) / 60
+
+
+def run_to_end(spec: RunSpec, engine: Engine, scaler: Scaler[Any, Any]) -> FinishedRun:
+    """Let ``scaler`` act on ``engine`` for the run's duration, then let the fleet finish all events.
+
+    PenstockError if it cannot: a scaler may have left a fleet without replicas.
+    """
+    memory = _Memory()
+    clock = VirtualClock(engine.advance)
+    loop = Loop(
+        fleet=spec.fleet,
+        clock=clock,
+        monitor=engine.monitor,
+        actuator=engine.actuator,
+        acting=scaler,
+        journals=(memory,),
+        tick_phase_s=spec.tick_phase_s,
+        seed=spec.seed,
+    )
+    loop.run(lambda: clock.now() >= spec.duration_s)
+    engine.advance(spec.duration_s + DRAIN_S)
+    if engine.left():
+        raise PenstockError(f"{spec.run}: {engine.left()} events were never finished; a fleet has no replicas")
+    return FinishedRun(spec.duration_s, memory.ticks, list(engine.actuator.events()), engine.results())

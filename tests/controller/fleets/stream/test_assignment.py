@@ -1,0 +1,226 @@
+"""Timelines of the plan board: what is proposed and reported, and which plan is in force after it."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.fleets.stream.assignment import AssignmentPlanner
+from penstock.plan import MemberPhase, MemberReport
+
+ONE = ((0, 1, 2, 3, 4),)
+TWO = ((0, 1, 2), (3, 4))
+
+
+def said(
+    phase: MemberPhase, at: int, partitions: tuple[int, ...] = (), *, generation: int = 1, epoch: int = -1
+) -> MemberReport:
+    return MemberReport(phase=phase, at_ns=at, partitions=partitions, generation=generation, epoch=epoch)
+
+
+def board_with(*replicas: str, directed: bool = True) -> AssignmentPlanner:
+    board = AssignmentPlanner(join_timeout_s=5, directed=directed)
+    for replica in replicas:
+        board.report(replica, said("joined", 1))
+    return board
+
+
+def epoch(board: AssignmentPlanner) -> int:
+    return board.current.epoch if board.current is not None else 0
+
+
+def test_a_plan_for_members_that_are_all_there_is_in_force_at_once() -> None:
+    board = board_with("r-0", "r-1")
+    board.propose(TWO, ["r-1", "r-0"], now_s=0)
+    assert board.current is not None
+    assert (board.current.epoch, board.current.groups, board.current.members) == (1, TWO, ("r-0", "r-1"))
+    assert board.pending is None
+
+
+def test_the_old_plan_stays_until_every_newcomer_has_joined_then_one_epoch_moves_everything() -> None:
+    board = board_with("r-0")
+    board.propose(ONE, ["r-0"], now_s=0)
+    board.propose(((0, 1), (2, 3), (4,)), ["r-0", "r-1", "r-2"], now_s=1)
+    assert epoch(board) == 1
+    assert board.pending is not None
+    assert board.pending.awaited == ("r-1", "r-2")
+    for at, (replica, phase) in enumerate([("r-1", "started"), ("r-1", "joining"), ("r-1", "joined")], start=2):
+        board.report(replica, said(phase, at))  # type: ignore[arg-type]
+        assert epoch(board) == 1
+    board.report("r-2", said("joined", 9))
+    assert epoch(board) == 2
+    assert board.pending is None
+
+
+def test_a_join_timeout_puts_the_plan_in_force_with_those_who_are_there() -> None:
+    board = board_with("r-0")
+    board.propose(ONE, ["r-0"], now_s=0)
+    board.propose(TWO, ["r-0", "r-1"], now_s=10)
+    board.tick(14.9)
+    assert epoch(board) == 1
+    board.tick(15.0)
+    assert epoch(board) == 2
+    board.tick(30.0)
+    assert epoch(board) == 2
+
+
+def test_asking_again_for_what_is_awaited_does_not_extend_the_wait() -> None:
+    board = board_with("r-0")
+    for now_s in (0, 2, 4):
+        board.propose(TWO, ["r-0", "r-1"], now_s)
+    board.tick(5)
+    assert epoch(board) == 1
+
+
+def test_a_proposal_replaces_the_one_that_waits() -> None:
+    board = board_with("r-0")
+    board.propose(ONE, ["r-0"], now_s=0)
+    board.propose(TWO, ["r-0", "r-1"], now_s=1)
+    board.propose(((0,), (1, 2, 3, 4)), ["r-0", "r-1"], now_s=4)
+    board.tick(6)
+    assert epoch(board) == 1
+    board.report("r-1", said("joined", 5))
+    assert board.current is not None
+    assert board.current.groups == ((0,), (1, 2, 3, 4))
+    assert epoch(board) == 2
+
+
+def test_asking_for_what_is_in_force_withdraws_the_waiting_plan_and_bumps_nothing() -> None:
+    board = board_with("r-0")
+    board.propose(ONE, ["r-0"], now_s=0)
+    board.propose(TWO, ["r-0", "r-1"], now_s=1)
+    serial = board.serial
+    board.propose(((4, 3, 2, 1, 0), ()), ["r-0"], now_s=2)
+    assert board.pending is None
+    assert (epoch(board), board.serial) == (1, serial)
+    assert board.groups == ONE
+
+
+def test_the_scaler_sees_the_grouping_it_asked_for_before_it_is_in_force() -> None:
+    board = board_with("r-0")
+    assert list(board.groups) == []
+    board.propose(ONE, ["r-0"], now_s=0)
+    board.propose(TWO, ["r-0", "r-1"], now_s=1)
+    assert board.groups == TWO
+
+
+def test_scale_in_is_in_force_before_the_leaver_leaves_and_its_leaving_is_announced() -> None:
+    board = board_with("r-0", "r-1")
+    board.propose(TWO, ["r-0", "r-1"], now_s=0)
+    board.propose(ONE, ["r-0"], now_s=1)
+    assert board.current is not None
+    assert board.current.members == ("r-0",)
+    serial = board.serial
+    board.report("r-1", said("leaving", 5))
+    assert board.serial == serial
+    board.report("r-1", said("left", 6))
+    assert board.serial == serial + 1
+    assert set(board.members) == {"r-0"}
+
+
+def test_nobody_waits_for_a_replica_that_was_killed_before_it_joined() -> None:
+    board = board_with("r-0")
+    board.propose(ONE, ["r-0"], now_s=0)
+    board.propose(TWO, ["r-0", "r-1"], now_s=1)
+    board.forget("r-1")
+    assert epoch(board) == 2
+
+
+def test_joining_and_leaving_hurry_the_others_only_in_a_directed_rebalance() -> None:
+    for directed in (True, False):
+        board = board_with("r-0", directed=directed)
+        board.propose(ONE, ["r-0"], now_s=0)
+        serial = board.serial
+        board.report("r-1", said("joining", 2))
+        board.report("r-1", said("joined", 3))
+        board.report("r-1", said("left", 4))
+        assert board.serial == (serial + 2 if directed else serial)
+
+
+def test_a_report_that_was_overtaken_is_ignored() -> None:
+    board = AssignmentPlanner(join_timeout_s=5)
+    board.report("r-0", said("joined", 10, (0, 1), generation=3))
+    board.report("r-0", said("joined", 9, (4,), generation=2))
+    assert board.assigned() == {"r-0": (0, 1)}
+    assert board.last_rebalance_ns == 10
+
+
+def test_a_report_of_a_later_generation_counts_after_the_clock_was_set_back() -> None:
+    board = board_with("r-0")
+    board.report("r-0", said("joined", 20, (0, 1)))
+    board.report("r-0", said("joined", 17, (2,), generation=2))
+    assert board.assigned() == {"r-0": (2,)}
+
+
+def test_assigned_tells_what_present_members_hold() -> None:
+    board = board_with("r-0")
+    board.report("r-0", said("joined", 2, (0, 1)))
+    board.report("r-1", said("joining", 2))
+    assert board.assigned() == {"r-0": (0, 1)}
+    assert {name: report.phase for name, report in board.members.items()} == {"r-0": "joined", "r-1": "joining"}
+
+
+def test_a_restored_board_goes_on_with_its_waiting_plan() -> None:
+    board = board_with("r-0")
+    board.propose(ONE, ["r-0"], now_s=0)
+    board.propose(TWO, ["r-0", "r-1"], now_s=1)
+    written = msgspec.json.encode(board.copy())
+    restored = msgspec.json.decode(written, type=AssignmentPlanner)
+    assert restored == board
+    restored.report("r-1", said("joined", 9))
+    assert restored.current is not None
+    assert (restored.current.epoch, restored.current.groups) == (2, TWO)
+
+
+def test_a_board_restored_from_too_long_ago_never_gives_an_epoch_out_twice() -> None:
+    old = board_with("r-0")
+    old.propose(ONE, ["r-0"], now_s=0)
+    restored = old.copy()
+    restored.report("r-0", said("joined", 20, epoch=7))
+    assert epoch(restored) == 8
+    restored.propose(TWO, ["r-0"], now_s=9)
+    assert epoch(restored) == 9
+
+
+def test_members_leave_a_plan_that_a_predecessor_did_not_write_down() -> None:
+    old = board_with("r-0")
+    old.propose(ONE, ["r-0"], now_s=0)
+    restored = old.copy()
+    serial = restored.serial
+    restored.report("r-0", said("joined", 20, epoch=2))
+    assert restored.current is not None
+    assert (restored.current.epoch, restored.current.groups, restored.serial) == (3, ONE, serial + 1)
+
+
+steps = st.one_of(
+    st.tuples(st.just("propose"), st.integers(1, 4)),
+    st.tuples(st.sampled_from(["joining", "joined", "first-event", "leaving", "left", "forget"]), st.integers(0, 3)),
+    st.tuples(st.just("wait"), st.integers(0, 6)),
+)
+
+
+@given(st.lists(steps, max_size=40), st.booleans())
+def test_serial_and_epoch_only_grow_and_a_waiting_plan_always_comes_into_force(
+    timeline: list[tuple[str, int]], directed: bool
+) -> None:
+    board = AssignmentPlanner(join_timeout_s=5, directed=directed)
+    now_s = 0.0
+    for at, (step, number) in enumerate(timeline):
+        before = (board.serial, epoch(board))
+        if step == "propose":
+            groups = tuple(tuple(range(start, 5, number)) for start in range(number))
+            board.propose(groups, [f"r-{index}" for index in range(number)], now_s)
+        elif step == "wait":
+            now_s += number
+            board.tick(now_s)
+        elif step == "forget":
+            board.forget(f"r-{number}")
+        else:
+            board.report(f"r-{number}", said(step, at))  # type: ignore[arg-type]
+        assert board.serial >= before[0]
+        assert epoch(board) - before[1] in (0, 1)
+        assert epoch(board) == before[1] or board.serial > before[0]
+        assert board.pending is None or board.pending.awaited
+    wanted = board.groups
+    board.tick(now_s + 5)
+    assert board.pending is None
+    assert (board.current.groups if board.current is not None else ()) == wanted

@@ -1,0 +1,176 @@
+"""The façade's parts, each alone: what metadata mean, when there is something to do, how replicas are counted."""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from controller.fleets.stream.group_members import Member
+from controller.fleets.stream.monitor import NO_COMMIT, KafkaMonitor
+from controller.keda.fleet import TriggerFleet, is_active
+from controller.keda.metadata import Trigger, read_trigger
+from penstock.contracts import Decision, PartitionObservation, ReplicaCounts, StreamObservation
+from penstock.errors import PenstockError
+from penstock.runspec import ScalerSpec
+
+ROOT = Path(__file__).parents[3]
+DEFAULTS = {"topic": "orders", "group": "shop", "scaler": "linear", "set": "linear.slo_s=1"}
+SCALER_FILE = f"{Path(__file__).parent / 'scaler_by_backlog.py'}:ByBacklog"
+
+
+def seen(*partitions: PartitionObservation, unknown: dict[str, str] | None = None) -> StreamObservation:
+    return StreamObservation(
+        time_s=1.0, fleet="shop", replicas=ReplicaCounts(), partitions=partitions, unknown=unknown or {}
+    )
+
+
+# --- metadata --------------------------------------------------------------------------------------------------------
+
+
+def test_metadata_go_before_what_the_command_was_started_with() -> None:
+    trigger = read_trigger({"group": "billing", "scalerAddress": "penstock:6000", "hpaTolerance": "0"}, DEFAULTS)
+    assert (trigger.topic, trigger.group, trigger.hpa_tolerance) == ("orders", "billing", 0.0)
+    assert trigger.scaler == ScalerSpec(name="linear", parameters={"slo_s": "1"})
+
+
+def test_another_scaler_than_the_commands_does_not_get_its_settings() -> None:
+    trigger = read_trigger({"scaler": "binpack-tail", "membersPerReplica": "4", "maxReplicas": "7"}, DEFAULTS)
+    assert trigger.scaler == ScalerSpec(name="binpack-tail")
+    assert (trigger.members_per_replica, trigger.max_replicas) == (4, 7)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"topics": "orders"}, "unknown metadata 'topics' (did you mean topic"),
+        ({"scaler": "linaer"}, "unknown scaler 'linaer' (did you mean linear"),
+        ({"scaler": "multiqueue"}, "scaler 'multiqueue' reads QueueObservation"),
+        ({"scaler": "optimal"}, "has to know the load beforehand"),
+        ({"scaler": "/etc/motd.py:Evil"}, "metadata takes names only"),
+        ({"set": "linear.slo=1"}, "unknown parameter 'linear.slo'"),
+        ({"set": "binpack.f_up=1"}, "is for another scaler than linear"),
+        ({"maxReplicas": "many"}, "maxReplicas: 'many' is not a number"),
+        ({"membersPerReplica": "0"}, "membersPerReplica: 0 is too small"),
+    ],
+)
+def test_wrong_metadata_are_told_in_one_line(metadata: dict[str, str], message: str) -> None:
+    with pytest.raises(PenstockError) as told:
+        read_trigger(metadata, DEFAULTS)
+    assert message in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_a_trigger_without_a_topic_is_told_what_it_lacks() -> None:
+    with pytest.raises(PenstockError, match="metadata lacks topic, scaler"):
+        read_trigger({"group": "shop"}, {})
+
+
+def test_the_commands_own_scaler_may_come_from_a_file() -> None:
+    trigger = read_trigger({}, {**DEFAULTS, "scaler": SCALER_FILE, "set": ""})
+    assert (trigger.scaler.name, trigger.scaler.file) == ("by-backlog", SCALER_FILE)
+
+
+# --- activity --------------------------------------------------------------------------------------------------------
+
+
+def test_there_is_something_to_do_while_events_wait_or_arrive_or_nobody_ever_looked() -> None:
+    uncommitted = {"partitions.0.committed_offset": NO_COMMIT}
+    assert is_active(seen(PartitionObservation(0, 10, 9))) is True
+    assert is_active(seen(PartitionObservation(0, 10, 10, arrival_rate_per_s=2.0))) is True
+    assert is_active(seen(PartitionObservation(0, 10, None), unknown=uncommitted)) is True
+    assert is_active(seen(PartitionObservation(0, 10, 10), PartitionObservation(1, 0, None))) is False
+
+
+def test_activity_is_unknown_where_an_offset_is() -> None:
+    refused = {"partitions.0.committed_offset": "Broker: Group authorization failed"}
+    assert is_active(seen(PartitionObservation(0, 10, None), unknown=refused)) is None
+    assert is_active(seen(PartitionObservation(0, None, 9), PartitionObservation(1, 5, 5))) is None
+    assert is_active(seen(PartitionObservation(0, None, 9), PartitionObservation(1, 6, 5))) is True
+    assert is_active(seen()) is None
+
+
+# --- replicas --------------------------------------------------------------------------------------------------------
+
+
+class Reader:
+    """Sees ``readings`` members, one after the other."""
+
+    def __init__(self, readings: Sequence[int | None]) -> None:
+        self.left = iter(readings)
+
+    @property
+    def members(self) -> Sequence[Member] | None:
+        count = next(self.left)
+        return None if count is None else [Member(f"m{number}", "c", (number,)) for number in range(count)]
+
+
+def target(*readings: int | None, **trigger: int) -> TriggerFleet:
+    described = Trigger(topic="orders", group="shop", scaler=ScalerSpec(name="linear"), **trigger)
+    return TriggerFleet(described, Reader(readings), KafkaMonitor)  # type: ignore[arg-type]
+
+
+def up(replicas: int) -> Decision:
+    return Decision(action="up", targets={"shop": replicas})
+
+
+def test_what_was_decided_and_is_not_there_counts_as_requested_and_what_is_too_much_as_draining() -> None:
+    fleet = target(2, 3, 3)
+    fleet.look()
+    assert fleet.counts() == ReplicaCounts(joined=2)
+    assert fleet.apply(up(5)).targets == {"shop": 5}
+    assert fleet.counts() == ReplicaCounts(joined=2, requested=3)
+    fleet.look()
+    assert fleet.counts() == ReplicaCounts(joined=3, requested=2)
+    fleet.apply(up(1))
+    assert fleet.counts() == ReplicaCounts(joined=1, draining=2)
+    assert fleet.plans().assigned() == {"m0": (0,), "m1": (1,), "m2": (2,)}
+
+
+def test_the_last_members_stay_while_the_broker_does_not_say() -> None:
+    fleet = target(2, None)
+    fleet.look()
+    fleet.look()
+    assert fleet.counts().joined == 2
+
+
+def test_members_of_several_threads_are_fewer_replicas_and_a_given_number_is_believed() -> None:
+    threads = target(7, members_per_replica=3)
+    threads.look()
+    assert threads.counts().joined == 3
+    given = target(7, replicas=2)
+    given.look()
+    assert given.counts().joined == 2
+
+
+def test_a_decision_is_cut_to_max_replicas_and_says_so() -> None:
+    fleet = target(max_replicas=4)
+    accepted = fleet.apply(up(9))
+    assert accepted.targets == {"shop": 4}
+    assert accepted.clamped == {"shop": "9 → 4: maxReplicas 4"}
+
+
+# --- the generated code ----------------------------------------------------------------------------------------------
+
+
+def test_the_committed_code_is_what_the_definition_generates(tmp_path: Path) -> None:
+    pytest.importorskip("grpc_tools")
+    proto = "controller/keda/externalscaler.proto"
+    outputs = ("--proto_path=.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}")
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *outputs, proto], check=True, cwd=ROOT)
+    for made in (tmp_path / "controller" / "keda").iterdir():
+        assert made.read_text() == (ROOT / "controller" / "keda" / made.name).read_text(), made.name
+
+
+# --- the examples ----------------------------------------------------------------------------------------------------
+
+
+def test_the_example_scaled_object_is_understood() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "examples" / "keda" / "scaled-object.yaml").read_text()
+    lines = text[text.rindex("metadata:") :].splitlines()[1:]
+    metadata = {key: value for key, _, value in (line.strip().partition(": ") for line in lines)}
+    quoted = {key: value.strip('"') for key, value in metadata.items()}
+    assert all(value.startswith('"') for value in metadata.values() if value.strip('"').isdigit()), "KEDA takes texts"
+    read = read_trigger(quoted, {})
+    assert (read.topic, read.scaler.name, read.hpa_tolerance, read.max_replicas) == ("orders", "binpack-tail", 0.0, 12)

@@ -1,0 +1,116 @@
+"""AMESoS' experiments can be described, and their figures made."""
+
+import csv
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from controller.scalers.amesos import THRESHOLDS_S
+from experiments.amesos import figures
+from experiments.amesos.experiments import EXPERIMENTS, PIPELINES
+from experiments.experiment import Experiment, Options, run_spec, system_at_speed
+from penstock.command import build
+from penstock.errors import PenstockError
+from penstock.graph import Graph
+from penstock.registry import make_scaler
+from penstock.systems import FunctionSystem
+from producers.schedule import make_schedule
+from producers.workloads.azure import AmesosWorkload
+from simulator.function import make_engine
+from simulator.in_memory_run import run_to_end
+
+AMESOS = f"{Path(__file__).resolve().parents[3] / 'controller' / 'scalers' / 'amesos.py'}:Amesos"
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_a_run_is_described_with_its_pipeline_and_threshold(experiment: Experiment) -> None:
+    spec = run_spec(experiment, AMESOS, Options(world="sim"), run="r")
+    assert spec.system == experiment.system
+    assert isinstance(spec.system, FunctionSystem)
+    assert spec.slo_s == spec.system.deadline_s
+    threshold_s = THRESHOLDS_S["coherent"][spec.pipeline]
+    assert spec.scaler.parameters["threshold_s"] == threshold_s
+    fast = run_spec(experiment, AMESOS, Options(world="sim", speed=4), run="r")
+    assert fast.scaler.parameters["threshold_s"] == threshold_s / 4
+    assert fast.system == system_at_speed(experiment.system, 4)
+    assert isinstance(fast.system, FunctionSystem)
+    assert fast.system.deadline_s == spec.system.deadline_s / 4
+    assert fast.system.functions[0].service_time_s == spec.system.functions[0].service_time_s / 4
+
+
+def test_pipelines_are_those_of_table_1_and_thresholds_lie_within_their_laxity() -> None:
+    table_1 = {"document": (4, 0.05, 0.5), "synthetic": (3, 0.7, 1.5), "matrix": (6, 1.3, 3.5)}
+    for name, system in PIPELINES.items():
+        functions, execution_s, deadline_s = table_1[name]
+        assert len(system.functions) == functions
+        assert Graph(system.functions).total_s == pytest.approx(execution_s)
+        assert system.deadline_s == deadline_s
+        assert 0 < THRESHOLDS_S["coherent"][name] < deadline_s - execution_s
+
+
+def test_a_run_has_its_figures_and_series() -> None:
+    run = figures.simulate("synthetic", "amesos", 1, figures.AmesosSettings(from_s=60, seconds=30))
+    missed, waiting, replicas = run.series
+    assert len(missed) == len(waiting) == len(replicas) == 31
+    assert missed[-1] <= run.missed <= run.requests
+    assert replicas[0] == 3 and replicas.max() > 3
+    assert run.peak_waiting == waiting.max() > 0
+    assert run.replica_minutes == pytest.approx(np.trapezoid(replicas, dx=1) / 60, rel=0.1)
+
+
+def test_every_scaler_of_the_figures_scales_up_a_pipeline_that_is_too_small() -> None:
+    for scaler in figures.SCALERS:
+        run = figures.simulate("matrix", scaler, 1, figures.AmesosSettings(from_s=120, seconds=20))
+        assert run.series[2][-1] > 6, scaler
+
+
+def test_with_the_printed_thresholds_the_synthetic_pipeline_never_scales_down() -> None:
+    """Its laxity cannot exceed 0.8 s, the printed threshold is 1.3 s (A9)."""
+    falling = figures.AmesosSettings(from_s=180, seconds=100)
+    printed = figures.simulate("synthetic", "amesos", 1, msgspec.structs.replace(falling, thresholds="printed"))
+    coherent = figures.simulate("synthetic", "amesos", 1, falling)
+    assert (np.diff(printed.series[2]) >= 0).all()
+    assert (np.diff(coherent.series[2]) < 0).any()
+
+
+def test_changes_are_said_in_words() -> None:
+    said = [figures.change(*pair) for pair in ((30, 100), (113, 100), (0, 0), (5, 0))]
+    assert said == ["70 % fewer", "13 % more", "both none", "5 against none"]
+
+
+def test_an_unknown_service_distribution_is_an_error() -> None:
+    done = CliRunner().invoke(build(), ["paper", "amesos", "all", "--set", "law=weibull"])
+    assert isinstance(done.exception, PenstockError) and done.exception.exit_code == 2
+    assert "weibull" in str(done.exception)
+
+
+def test_the_figures_are_written(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        build(), ["paper", "amesos", "all", "--out", str(tmp_path), "--seeds", "2", "--from", "60", "--seconds", "10"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "AMESoS compared" in done.output
+    rows = {path.name: list(csv.DictReader(path.read_text().splitlines())) for path in tmp_path.iterdir()}
+    assert sorted(rows) == [
+        "claims.csv", "figure4.csv", "figures5-12.csv", "runs.csv", "summary.csv",
+    ]  # fmt: skip
+    assert len(rows["figure4.csv"]) == 17
+    assert len(rows["summary.csv"]) == 3 * 4
+    assert len(rows["runs.csv"]) == 3 * 4 * 2
+    assert len(rows["figures5-12.csv"]) == 3 * 4 * 11
+    assert len(rows["claims.csv"]) == len(figures.CLAIMS)
+
+
+def test_a_faster_run_is_the_same_run() -> None:
+    experiment = next(e for e in EXPERIMENTS if e.name == "amesos-aes")
+    outcomes = []
+    for speed in (1.0, 4.0):
+        spec = run_spec(experiment, AMESOS, Options(world="sim", speed=speed, from_s=60, seconds=40), run="r")
+        schedule = make_schedule(AmesosWorkload("synthetic"), seed=1, partitions=1, from_s=60, seconds=40, speed=speed)
+        played = run_to_end(spec, make_engine(spec, schedule), make_scaler(spec.scaler))
+        outcomes.append((played.responses()[1] * speed, played.replica_minutes() * speed))
+    assert outcomes[0][1] == pytest.approx(outcomes[1][1], rel=1e-6)
+    assert outcomes[0][0] == pytest.approx(outcomes[1][0], abs=1e-6)

@@ -1,0 +1,135 @@
+"""What of the Kubernetes world can be told without a cluster: its errors, its words, and the world's name."""
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from experiments.catalogue import find_experiment
+from experiments.experiment import Options, parse_faults, run_spec
+from infra.kubernetes import services
+from infra.kubernetes.kubectl import Kubectl, NoClusterError, unpack
+from infra.kubernetes.services import ClusterServices, hopeless
+from infra.local.services import LocalServices
+from infra.runs.pods import label
+from penstock.errors import PenstockError
+from penstock.settings import Folders
+from tests.support.services import on_free_ports
+
+
+def fake_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Kubectl:
+    """kubectl as a shell script of one's own."""
+    program = folder / "kubectl"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return Kubectl("penstock")
+
+
+def test_without_kubectl_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NoClusterError, match="no kubectl on PATH"):
+        Kubectl("penstock").require_cluster()
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = "echo 'The connection to the server localhost:8080 was refused' >&2; exit 1"
+    kubectl = fake_kubectl(tmp_path, monkeypatch, refused)
+    with pytest.raises(NoClusterError, match=r"^no Kubernetes cluster .* localhost:8080 was refused$"):
+        kubectl.require_cluster()
+
+
+def test_an_error_names_the_call_and_not_what_was_given_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kubectl = fake_kubectl(tmp_path, monkeypatch, "cat >/dev/null; echo denied >&2; exit 1")
+    with pytest.raises(PenstockError) as raised:
+        kubectl.run("create", "--filename=-", given=b"password")
+    assert str(raised.value) == "kubectl create --filename=-: denied"
+
+
+def test_a_namespace_of_somebody_else_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "calls"
+    found = '{"metadata": {"labels": {}}}'
+    answer = f"""echo "$@" >>'{log}'; case "$*" in *"get namespace"*) echo '{found}' ;; esac"""
+    fake_kubectl(tmp_path, monkeypatch, answer)
+    local = LocalServices(Folders(state=tmp_path / "state"), on_free_ports())
+    with pytest.raises(PenstockError, match="is not Penstock's"):
+        ClusterServices(local).down()
+    assert "delete" not in log.read_text()
+
+
+def test_an_overlay_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    local = LocalServices(Folders(state=tmp_path / "state"), on_free_ports())
+    with pytest.raises(PenstockError, match="no overlay moon: choose cluster, gke, gke-strimzi, kind"):
+        ClusterServices(local, overlay="moon")
+
+
+def test_a_pod_that_never_becomes_ready_is_named_with_what_its_probe_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = {"metadata": {"name": "kafka-0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    pods = [ready, {"metadata": {"name": "redis-0"}}]
+    said = [
+        {"involvedObject": {"name": "redis-0"}, "lastTimestamp": f"2026-01-01T00:00:0{second}Z", "message": message}
+        for second, message in ((2, "Readiness probe\nerrored"), (1, "connection refused"))
+    ]
+    for name, items in {"pods": pods, "unhealthy": said, "others": []}.items():
+        (tmp_path / name).write_text(json.dumps({"items": items}))
+    answer = 'case "$*" in *Unhealthy*) cat unhealthy;; *pods*) cat pods;; *) cat others;; esac'
+    fake_kubectl(tmp_path, monkeypatch, f"cd {tmp_path}; {answer}")
+    monkeypatch.setattr(services, "READY_TIMEOUT_S", 0.0)
+    local = LocalServices(Folders(state=tmp_path / "state"), on_free_ports())
+    with pytest.raises(PenstockError) as raised:
+        ClusterServices(local).await_pods(lambda: False, "not there")
+    assert str(raised.value) == "not there within 0 s: pod redis-0 is not ready: Readiness probe errored"
+
+
+def tar_of(**files: bytes) -> io.BytesIO:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    stream.seek(0)
+    return stream
+
+
+def test_what_comes_from_a_pod_lands_in_the_folder(tmp_path: Path) -> None:
+    assert unpack(tar_of(**{"./a/b.txt": b"1", "./c": b"2"}), tmp_path) == ["a", "c"]
+    assert (tmp_path / "a" / "b.txt").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("name", ["../a", "/tmp/penstock-a"])
+def test_nothing_from_a_pod_lands_elsewhere(tmp_path: Path, name: str) -> None:
+    with pytest.raises(tarfile.TarError, match="no file in the folder"):
+        unpack(tar_of(**{name: b"1"}), tmp_path / "folder")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stream_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
+    whole = tar_of(a=bytes(5000)).getvalue()
+    with pytest.raises(tarfile.TarError):
+        unpack(io.BytesIO(whole[:3000]), tmp_path)
+
+
+def test_what_the_cluster_has_only_not_heard_of_yet_is_waited_for() -> None:
+    lasting = "pod redis-0: ErrImagePull: registry.invalid is not there"
+    full = 'redis: pods "redis-0" is forbidden: exceeded quota: few, requested: pods=1'
+    passing = "pod redis-0: CreateContainerConfigError: failed to sync secret cache: timed out waiting"
+    new = 'redis: pods "redis-0" is forbidden: status unknown for quota: few'
+    assert hopeless([passing, lasting, new, full, "pod kafka-0: ContainerCreating"]) == [lasting, full]
+
+
+def test_a_label_has_what_labels_may_have() -> None:
+    assert label("20261121T225500Z-binpack-workload-1-linear") == "20261121T225500Z-binpack-workload-1-linear"
+    assert label("a/b c" + "x" * 80) == ("a-b-c" + "x" * 80)[:63]
+    assert not label("run-" * 16).endswith("-")
+
+
+def test_faults_that_pods_cannot_have_are_refused_before_anything_is_made() -> None:
+    options = Options(world="kubernetes", faults=parse_faults(["stop-broker@5+5"]))
+    with pytest.raises(PenstockError, match=r"stop-broker@5\+5: --world kubernetes has kill-worker"):
+        run_spec(find_experiment("binpack-workload-1"), "linear", options, "run")
