@@ -12,7 +12,7 @@ RUN ?= $(shell ls -td runs/*/ 2>/dev/null | head -n 1)
 # A shell that forbids cached bytecode makes every process and every test worker compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo unit test test-live test-cluster up down load report bench lint lines format proto clean
+.PHONY: help setup demo unit test test-live test-cluster up down load report bench bench-beside bench-ready lint lines format proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -53,12 +53,25 @@ report: .venv/.synced ## write the report of the newest run, or of RUN=runs/...
 	@test -n "$(RUN)" || { echo "report: runs/ has no run yet; \`make demo\` makes one" >&2; exit 2; }
 	@$(BIN)/penstock report "$(RUN)"
 
-bench: setup ## run all benchmarks, each beside its reference
-	@env -u VIRTUAL_ENV UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --quiet --group bench
+bench: bench-ready ## run all benchmarks, each beside its reference
 	@up=0; $(BIN)/penstock status >/dev/null 2>&1 || { $(BIN)/penstock up && up=1; } || exit; \
 	trap '[ $$up = 0 ] || $(BIN)/penstock down' EXIT; \
 	eval "$$($(BIN)/penstock env)"; \
 	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench" || exit; done
+
+bench-beside: bench-ready ## run the benchmarks of this checkout and of commit BASE in turn, and print ratios
+	@test -n "$(BASE)" || { echo "bench-beside: name a commit, as in \`make bench-beside BASE=HEAD~5\`" >&2; exit 2; }
+	@base=$$(mktemp -d)/base up=0; \
+	trap '[ $$up = 0 ] || $(BIN)/penstock down; git worktree remove --force "$$base"' EXIT; \
+	git worktree add --quiet --detach "$$base" "$(BASE)" && $(PYTHON) -m venv "$$base/.venv" || exit; \
+	(cd "$$base" && env -u VIRTUAL_ENV UV_PYTHON_DOWNLOADS=never UV_PROJECT_ENVIRONMENT="$$base/.venv" \
+		"$(CURDIR)/$(BIN)/uv" sync --frozen --quiet --group bench) || exit; \
+	$(BIN)/penstock status >/dev/null 2>&1 || { $(BIN)/penstock up && up=1; } || exit; \
+	eval "$$($(BIN)/penstock env)"; \
+	$(BIN)/python tests/bench/side_by_side.py "$$base" $(BENCHMARKS)
+
+bench-ready: setup
+	@env -u VIRTUAL_ENV UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --quiet --group bench
 
 proto: .venv/.synced ## generate the messages of KEDA's external scaler; the files are committed
 	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. controller/keda/externalscaler.proto

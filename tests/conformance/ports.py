@@ -4,15 +4,53 @@ own.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Protocol
 
 import pytest
 
 from penstock.clock import Clock
-from penstock.contracts import POD_STEPS, Actuator, Decision, FleetObservation, Monitor, ReplicaEvent, hold
+from penstock.contracts import (
+    POD_STEPS,
+    Accepted,
+    Actuator,
+    Decision,
+    FleetObservation,
+    Monitor,
+    Phase,
+    ReplicaEvent,
+    hold,
+)
 
 LIFE = ("requested", *POD_STEPS, "started", "joined", "first-event", "draining", "gone")
+
+
+class SimulatedFleet(Protocol):
+    """An engine of the simulator."""
+
+    @property
+    def actuator(self) -> Actuator: ...
+
+    def advance(self, now_s: float) -> None: ...
+
+
+class AdvancingActuator:
+    """An actuator whose engine advances by 0.1 s whenever its replicas are observed."""
+
+    def __init__(self, engine: SimulatedFleet) -> None:
+        self._engine, self._actuator, self._now_s = engine, engine.actuator, 0.0
+
+    def apply(self, decision: Decision) -> Accepted:
+        return self._actuator.apply(decision)
+
+    def events(self) -> Sequence[ReplicaEvent]:
+        return self._actuator.events()
+
+    def replicas(self) -> Mapping[str, Phase]:
+        self._now_s += 0.1
+        self._engine.advance(self._now_s)
+        return self._actuator.replicas()
 
 
 class ClockConformance(ABC):

@@ -1,6 +1,6 @@
 """The engine for pipelines: branches, merges, deadlines, laxity, scaling, faults, conservation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.contracts import Accepted, Actuator, Decision, FunctionStatus, Monitor, Phase, ReplicaEvent, hold
+from penstock.contracts import Accepted, Actuator, Decision, FunctionStatus, Monitor, ReplicaEvent, hold
 from penstock.errors import PenstockError
 from penstock.functions import RETRY_S
 from penstock.graph import Graph, topological
@@ -18,7 +18,7 @@ from penstock.schedule import Schedule
 from penstock.systems import FunctionSpec, FunctionSystem, NetworkSystem, ServiceDistribution
 from simulator.engine import EventTable
 from simulator.function import FunctionEngine, make_engine
-from tests.conformance.ports import ActuatorConformance, MonitorConformance
+from tests.conformance.ports import ActuatorConformance, AdvancingActuator, MonitorConformance
 
 DIAMOND = (
     FunctionSpec(name="split", service_time_s=0.1),
@@ -559,29 +559,11 @@ def check_same(one: EventTable, other: EventTable) -> None:
 # --- conformance of the ports ----------------------------------------------------------------------------------------
 
 
-class Ticking:
-    """An actuator whose engine goes on by 0.1 s whenever somebody looks at its replicas."""
-
-    def __init__(self, engine: FunctionEngine) -> None:
-        self._engine, self._actuator, self._now_s = engine, engine.actuator, 0.0
-
-    def apply(self, decision: Decision) -> Accepted:
-        return self._actuator.apply(decision)
-
-    def events(self) -> Sequence[ReplicaEvent]:
-        return self._actuator.events()
-
-    def replicas(self) -> Mapping[str, Phase]:
-        self._now_s += 0.1
-        self._engine.advance(self._now_s)
-        return self._actuator.replicas()
-
-
 class TestPipelineActuator(ActuatorConformance):
     @contextmanager
     def make_actuator(self) -> Iterator[Actuator]:
         functions = (FunctionSpec(name=self.fleet, service_time_s=0.1),)
-        yield Ticking(engine_of(functions, schedule_at(1e6), replicas=0, most=3, cold_start_s=0.05))
+        yield AdvancingActuator(engine_of(functions, schedule_at(1e6), replicas=0, most=3, cold_start_s=0.05))
 
 
 class TestPipelineMonitor(MonitorConformance):

@@ -1,6 +1,6 @@
 """The engine for pub/sub networks and its schedules: routes with repeats, windows, scaling, conservation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.contracts import Accepted, Actuator, Decision, Monitor, NetworkObservation, Phase, ReplicaEvent
+from penstock.contracts import Accepted, Actuator, Decision, Monitor, NetworkObservation
 from penstock.distributions import draw_s, stream
 from penstock.errors import PenstockError
 from penstock.runspec import Fault, RunSpec, ScalerSpec
@@ -17,7 +17,7 @@ from penstock.schedule import Schedule
 from penstock.systems import FunctionSystem, JobSpec, NetworkSystem, TopicSpec
 from simulator.engine import EventTable
 from simulator.network import NetworkEngine, job_schedule, make_engine
-from tests.conformance.ports import ActuatorConformance, MonitorConformance
+from tests.conformance.ports import ActuatorConformance, AdvancingActuator, MonitorConformance
 
 
 def topics(*rates_per_s: float, scv: float = 0.0) -> tuple[TopicSpec, ...]:
@@ -337,24 +337,6 @@ def test_every_job_goes_its_whole_route_in_order_and_one_seed_gives_the_same_byt
 # --- conformance of the ports ----------------------------------------------------------------------------------------
 
 
-class Ticking:
-    """An actuator whose engine goes on by 0.1 s whenever somebody looks at its replicas."""
-
-    def __init__(self, engine: NetworkEngine) -> None:
-        self._engine, self._actuator, self._now_s = engine, engine.actuator, 0.0
-
-    def apply(self, decision: Decision) -> Accepted:
-        return self._actuator.apply(decision)
-
-    def events(self) -> Sequence[ReplicaEvent]:
-        return self._actuator.events()
-
-    def replicas(self) -> Mapping[str, Phase]:
-        self._now_s += 0.1
-        self._engine.advance(self._now_s)
-        return self._actuator.replicas()
-
-
 class TestNetworkActuator(ActuatorConformance):
     @contextmanager
     def make_actuator(self) -> Iterator[Actuator]:
@@ -363,7 +345,7 @@ class TestNetworkActuator(ActuatorConformance):
             jobs=(JobSpec(job="1", route=(self.fleet,), arrival_rate_per_s=1.0),),
             start_up_s=0.05,
         )
-        yield Ticking(engine_of(system, schedule_at((1e6, 0)), consumers=0))
+        yield AdvancingActuator(engine_of(system, schedule_at((1e6, 0)), consumers=0))
 
 
 class TestNetworkMonitor(MonitorConformance):

@@ -74,7 +74,7 @@ class AppActuator(ReconcilingActuator[ReplicaSetT]):
         with self._with("Redis"):
             reports = self._reports()
         work = self._observe(programs, reports)
-        with self._with("Redis, targets"):  # a name of its own: it may succeed, having nothing to send
+        with self._with("Redis, targets"):  # apart from "Redis": without targets it succeeds while Redis is away
             self._tell()
         self._carry_out(work)
 

@@ -145,7 +145,7 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
 
     @property
     def deployed(self) -> bool:
-        """Whether all functions are deployed. PenstockError if one is refused, or is somebody else's."""
+        """Whether all functions are deployed. PenstockError if one is refused, or belongs to another run."""
         if self._refusal:
             raise PenstockError(self._refusal)
         with self._lock:

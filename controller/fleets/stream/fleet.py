@@ -44,7 +44,7 @@ class StreamFleet(Fleet[ConsumerGroupActuator]):
         worker: Sequence[str] = (sys.executable, "-m", "consumers.worker"),
         period_s: float = 1.0,
     ) -> None:
-        self._spec, self._endpoints, self._clock = spec, endpoints, clock
+        super().__init__(spec, endpoints, clock)
         self._period_s = min(period_s, 1.0 / spec.speed)
         before = msgspec.json.decode(state, type=StreamFleetState) if state is not None else None
         planner = (

@@ -156,7 +156,7 @@ class EpochScaler(ABC, BaseScaler[P, EpochState]):
     def decide_function(
         self, function: FunctionStatus, needed: int, observation: FunctionObservation, epoch: Epoch, /
     ) -> tuple[int, dict[str, Term]]:
-        """Replicas of one function that needs c' of them, and the terms of its own. Raises CannotDecide to hold."""
+        """Replicas of one function that needs c' of them, and its own terms. Raises CannotDecide to hold."""
 
     def decide(self, observation: FunctionObservation, state: EpochState) -> tuple[Decision, EpochState]:
         """Close the epoch, forecast, and decide about every function of the pipeline."""
