@@ -8,7 +8,11 @@ from collections.abc import Mapping
 import msgspec
 
 from penstock import __version__
+from penstock.errors import PenstockError
 from penstock.systems import FunctionSpec, FunctionSystem
+
+NAMESPACE = "openfaas-fn"
+"""Namespace of all functions: the only one that OpenFaaS CE and Penstock's gateway have."""
 
 MIN_REPLICAS = "com.openfaas.scale.min"
 """Label: replicas right after the deployment."""
@@ -52,17 +56,32 @@ class DeployedFunction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     created_at: str = ""
 
 
-class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ScaleRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Body of POST /system/scale-function/{name}."""
 
     service_name: str = ""
+    namespace: str = ""
     replicas: int
 
 
-class DeleteRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class DeleteRequest(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Body of DELETE /system/functions."""
 
     function_name: str
+    namespace: str = ""
+
+
+def check_namespace(namespace: str) -> None:
+    """PenstockError, in OpenFaaS CE's words, unless it is ``NAMESPACE`` or empty, which stands for it."""
+    if namespace not in ("", NAMESPACE):
+        raise PenstockError(f"namespace must be: {NAMESPACE}")
+
+
+def function_of(name: str) -> str:
+    """The function that a caller names as NAME or NAME.NAMESPACE. PenstockError for another namespace."""
+    function, dot, namespace = name.partition(".")
+    check_namespace(namespace or dot)
+    return function
 
 
 def deployment(

@@ -23,6 +23,7 @@ have joined), ``blind`` (a fault: while it exists the monitor observes nothing).
 """
 
 import hashlib
+import os
 import platform
 import re
 import shutil
@@ -261,7 +262,9 @@ def slug(text: str) -> str:
 
 
 def git_revision(root: Path) -> str:
-    """Commit of the working tree, with ``+changes`` where it differs; ``unknown`` outside a checkout."""
+    """Commit of the working tree, with ``+changes`` where it differs; in an image that of its sources
+    (PENSTOCK_REVISION); ``unknown`` elsewhere.
+    """
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -271,7 +274,7 @@ def git_revision(root: Path) -> str:
     try:
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
+        return os.environ.get("PENSTOCK_REVISION", "unknown")
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:

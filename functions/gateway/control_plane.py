@@ -28,7 +28,7 @@ from penstock.adapters.kubernetes.deployment import Deployment
 from penstock.adapters.process_manager import base_environment
 from penstock.errors import PenstockError
 from penstock.functions import FunctionReport
-from penstock.openfaas import DeployedFunction, FunctionDeployment
+from penstock.openfaas import NAMESPACE, DeployedFunction, FunctionDeployment
 from penstock.sockets import excess_bytes
 
 log = logging.getLogger("gateway")
@@ -334,7 +334,7 @@ class ControlPlane:
         given = msgspec.structs.asdict(record.deployment)
         return DeployedFunction(
             name=given.pop("service"),
-            **given,
+            **given | {"namespace": NAMESPACE},
             invocation_count=self._fleets[record.name].done("invocations"),
             replicas=record.target,
             available_replicas=len(record.serving()),

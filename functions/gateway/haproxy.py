@@ -22,6 +22,7 @@ import psutil
 
 from functions.pod import EVERYWHERE
 from penstock.errors import PenstockError
+from penstock.openfaas import NAMESPACE
 
 log = logging.getLogger("haproxy")
 
@@ -68,7 +69,9 @@ frontend gateway
     log global
     log-format "%[var(txn.function)] %ST %Tw %Tr %Ta %s"
     http-request use-service prometheus-exporter if {{ path /haproxy/metrics }}
-    http-request set-var(txn.function) path,field(3,/) if {{ path_beg /function/ }}
+    http-request return status 400 content-type text/plain string "namespace must be: {namespace}\\n" \
+if {{ path_beg /function/ }} {{ path,field(3,/) -m sub . }} !{{ path,field(3,/),field(2,.,0) -m str {namespace} }}
+    http-request set-var(txn.function) path,field(3,/),field(1,.) if {{ path_beg /function/ }}
     http-request set-log-level silent unless {{ var(txn.function) -m found }}
     http-request set-var(txn.slot) var(txn.function),map_str(slots.map) if {{ var(txn.function) -m found }}
     http-request return status 404 content-type text/plain lf-string "there is no function %[var(txn.function)]\\n" \
@@ -135,8 +138,8 @@ class HAProxy:
         """Write the configuration, start it and wait for an answer. PenstockError if there is none."""
         slots = "".join(SLOT.format(slot=slot, longest_ms=LONGEST_ANSWER_MS) for slot in slot_names())
         address = EVERYWHERE if self._beside else "127.0.0.1"
-        configuration = GLOBAL.format(address=address, port=self.port, queue_s=QUEUE_TIMEOUT_S) + slots
-        (self.folder / CONFIG).write_text(configuration)
+        configuration = GLOBAL.format(address=address, port=self.port, queue_s=QUEUE_TIMEOUT_S, namespace=NAMESPACE)
+        (self.folder / CONFIG).write_text(configuration + slots)
         for name in ("slots.map", "limits.map", "timeouts.map"):
             (self.folder / name).touch()
         (self.folder / CONFIGURED).touch()

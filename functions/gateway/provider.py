@@ -17,7 +17,14 @@ from functions.pod import FunctionIdentity
 from penstock import __version__
 from penstock.errors import PenstockError
 from penstock.functions import ReplicaEvents
-from penstock.openfaas import DeleteRequest, FunctionDeployment, ScaleRequest
+from penstock.openfaas import (
+    NAMESPACE,
+    DeleteRequest,
+    FunctionDeployment,
+    ScaleRequest,
+    check_namespace,
+    function_of,
+)
 
 USER = "admin"
 LONGEST_WAIT_S = 60.0
@@ -45,10 +52,12 @@ class Provider:
             ("POST", "/system/functions"): self._deploy,
             ("PUT", "/system/functions"): self._update,
             ("DELETE", "/system/functions"): self._delete,
-            ("GET", "/system/function/{name}"): lambda request: control.function(request.path_params["name"]),
+            ("GET", "/system/function/{name}"): lambda request: control.function(_name(request)),
             ("POST", "/system/scale-function/{name}"): self._scale,
             ("GET", "/system/info"): _constant(INFO),
-            ("GET", "/system/namespaces"): _constant([""]),
+            ("GET", "/system/namespaces"): _constant([NAMESPACE]),
+            ("GET", "/system/namespace/{name}"): self._refuse_namespaces,
+            ("POST", "/system/namespace/{name}"): self._refuse_namespaces,
             ("POST", "/async-function/{path:path}"): self._invoke_later,
             ("GET", "/penstock/functions"): lambda _: control.reports(),
             ("GET", "/penstock/pods/{pod}"): self._introduce,
@@ -79,11 +88,11 @@ class Provider:
         wanted = await _read(request, ScaleRequest)
         if wanted.replicas < 0:
             raise PenstockError(f"replicas {wanted.replicas}: expected 0 or more")
-        self._control.scale(request.path_params["name"], wanted.replicas)
+        self._control.scale(_name(request), wanted.replicas)
 
     async def _invoke_later(self, request: Request) -> Response:
         path: str = request.path_params["path"]
-        name = path.partition("/")[0]
+        name = function_of(path.partition("/")[0])
         if not self._control.knows(name):
             raise UnknownNameError(f"there is no function {name!r}")
         if request.url.query:
@@ -92,6 +101,9 @@ class Provider:
         if call_id is None:
             return _text(429, "too many asynchronous invocations wait: try again later")
         return Response(status_code=202, headers={"X-Call-Id": call_id})
+
+    async def _refuse_namespaces(self, _request: Request) -> Response:
+        return _text(501, f"there is one namespace, {NAMESPACE}")
 
     # --- about the gateway -------------------------------------------------------------------------------------------
 
@@ -123,6 +135,7 @@ class Provider:
             if guarded and self._password and not self._admits(request.headers.get("authorization", "")):
                 asked = {"WWW-Authenticate": 'Basic realm="Restricted"'}
                 return Response("not authorised\n", 401, headers=asked, media_type="text/plain")
+            check_namespace(request.query_params.get("namespace", "") if guarded else "")
             found = await answer(request)
             if isinstance(found, Response):
                 return found
@@ -148,9 +161,15 @@ async def _refuse(_request: Request, error: Exception) -> Response:
 
 async def _read(request: Request, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(await request.body(), type=kind)
+        found = msgspec.json.decode(await request.body(), type=kind)
     except msgspec.DecodeError as error:
         raise PenstockError(f"not a {kind.__name__}: {error}") from None
+    check_namespace(getattr(found, "namespace", ""))
+    return found
+
+
+def _name(request: Request) -> str:
+    return function_of(request.path_params["name"])
 
 
 def _constant(value: Any) -> Answer:

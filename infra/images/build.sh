@@ -10,23 +10,32 @@ jars=${PENSTOCK_JARS:-.penstock/jars}
 base=(${BASE:+--build-arg "BASE=$BASE"})
 read -ra options <<<"${DOCKER_BUILD_OPTIONS:-}"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+[ "$revision" = unknown ] || git diff --quiet HEAD || revision+=+changes
 contexts=$(mktemp -d)
 trap 'rm -rf "$contexts"' EXIT
 
-build() { docker build "${options[@]}" "$@"; }
+# (Bash 3.2, which macOS has, takes an empty array for an unset one.)
+build() { docker build ${options[@]+"${options[@]}"} "$@"; }
+
+# Before anything is built, which takes minutes.
+require_jars() {
+    [ -e "$jars/$1/.complete" ] || {
+        echo "build.sh: no jars of $1 in $jars: \`infra/local/setup.sh jars $jars $1\` fetches them" >&2
+        exit 2
+    }
+}
 
 # A folder for a build with the jars of $1 in it.
 context() {
-    [ -e "$jars/$1/.complete" ] || { echo "build.sh: no jars of $1 in $jars: \`make setup\` fetches them" >&2; exit 2; }
     mkdir -p "$contexts/$1/jars"
     cp "$jars/$1"/*.jar "$contexts/$1/jars/"
 }
 
 driver() {
     context spark
-    cp infra/images/driver/entrypoint "$contexts/spark/"
-    build "${base[@]}" -f infra/images/Dockerfile --build-arg OMIT= -t "local/penstock-whole:$version" .
-    build -f infra/images/driver/Dockerfile --build-arg "APP=local/penstock-whole:$version" \
+    cp infra/images/driver/entrypoint pyproject.toml uv.lock "$contexts/spark/"
+    build -f infra/images/driver/Dockerfile --build-arg "APP=penstock/app:$version" \
         ${KUBECTL:+--build-arg "KUBECTL=$KUBECTL"} -t "penstock/driver:$version" "$contexts/spark"
 }
 
@@ -46,19 +55,21 @@ functions() {
 standins() {
     context kafka
     cp -r infra/images/standins/kafka/bin "$contexts/kafka/bin"
-    build "${base[@]}" -f infra/images/standins/kafka/Dockerfile -t apache/kafka:4.2.0 "$contexts/kafka"
-    build "${base[@]}" -t rabbitmq:3.10.8 infra/images/standins/rabbitmq
-    build "${base[@]}" -t redis:7.0.15-bookworm infra/images/standins/redis
-    build "${base[@]}" -t haproxy:2.6.12 infra/images/standins/haproxy
-    build "${base[@]}" -t prom/prometheus:v2.42.0 infra/images/standins/prometheus
+    build ${base[@]+"${base[@]}"} -f infra/images/standins/kafka/Dockerfile -t apache/kafka:4.2.0 "$contexts/kafka"
+    build ${base[@]+"${base[@]}"} -t rabbitmq:3.10.8 infra/images/standins/rabbitmq
+    build ${base[@]+"${base[@]}"} -t redis:7.0.15-bookworm infra/images/standins/redis
+    build ${base[@]+"${base[@]}"} -t haproxy:2.6.12 infra/images/standins/haproxy
+    build ${base[@]+"${base[@]}"} -t prom/prometheus:v2.42.0 infra/images/standins/prometheus
     build -t ghcr.io/openfaas/of-watchdog:0.11.4 infra/images/standins/of-watchdog
 }
 
 for what in "$@"; do
     case $what in
-        driver | standins | functions) ;;
+        driver) require_jars spark ;;
+        standins) require_jars kafka ;;
+        functions) ;;
         *) echo "usage: infra/images/build.sh [driver] [standins] [functions]" >&2; exit 2 ;;
     esac
 done
-build "${base[@]}" -f infra/images/Dockerfile -t "penstock/app:$version" .
+build ${base[@]+"${base[@]}"} -f infra/images/Dockerfile --build-arg "REVISION=$revision" -t "penstock/app:$version" .
 for what in "$@"; do "$what"; done

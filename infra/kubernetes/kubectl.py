@@ -10,11 +10,9 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from penstock.adapters.kubernetes.pods import Pod
+from penstock.adapters.kubernetes.pods import WORKLOAD, Pod
 from penstock.errors import PenstockError
 
-NAME: Final = "app.kubernetes.io/name"
-"""Label of every pod."""
 TIMEOUT_S: Final = 60.0
 LAST_LINES: Final = 3
 
@@ -68,7 +66,7 @@ class Kubectl:
 
     def pods_of(self, name: str) -> list[Pod]:
         """Pods of the Deployment or other workload of that name."""
-        return self.pods(f"--selector={NAME}={name}")
+        return self.pods(f"--selector={WORKLOAD}={name}")
 
     def kill_first(self, pods: Sequence[Pod]) -> str:
         """Delete the first of these replicas' pods without grace; return its name."""

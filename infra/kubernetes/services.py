@@ -6,21 +6,28 @@ Sender and Spark are no pods: they run under the local world's supervisor, on th
 
 import os
 import secrets
+import time
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from pydantic import SecretStr
 
-from infra.kubernetes.kubectl import NAME, Kubectl
+from infra.kubernetes.kubectl import Kubectl
+from infra.kubernetes.troubles import Troubles
 from infra.local.services import LocalServices
 from infra.waiting import wait_until
-from penstock.adapters.kubernetes.pods import Pod
+from penstock.adapters.kubernetes.pods import WORKLOAD, Pod
 from penstock.errors import PenstockError
 from penstock.settings import Endpoints
 from penstock.world import Progress
+
+if TYPE_CHECKING:
+    from penstock.adapters.kubernetes.deployment import PendingPods
 
 NAMESPACE: Final = "penstock"
 """Namespace of all overlays."""
@@ -32,17 +39,22 @@ DRIVER: Final = "driver"
 """Deployment of the driver's pod, in overlays that have one."""
 CREDENTIALS: Final = "secret/penstock"
 PART_OF: Final = {"app.kubernetes.io/part-of": "penstock"}
+"""Marks a namespace as ours."""
+LABELS: Final = {
+    **PART_OF,
+    WORKLOAD: "penstock",
+    "app.kubernetes.io/instance": "penstock",
+    "app.kubernetes.io/managed-by": "penstock",
+}
+"""Labels of the objects that are no manifests."""
 READY_TIMEOUT_S: Final = 300.0
 """A node that is added for a pod has to fetch the pod's image first."""
 DELETE_TIMEOUT_S: Final = 180.0
 POLL_S: Final = 0.3
-HOPELESS: Final = (
-    *("ErrImage", "ImagePull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError"),
-    "forbidden",  # a quota, or an admission policy
-)
-"""Reasons in a pod's status that waiting does not resolve."""
-CATCHING_UP: Final = ("failed to sync", "status unknown for quota", "error looking up service account")
-"""Except messages of a cluster that has not observed a new object yet."""
+LOOK_S: Final = 7.0
+"""Between two looks for pods without a node during a run: the second is within 15 s."""
+KIND_NODE: Final = "kind://"
+"""Beginning of the provider's id of kind's nodes."""
 SURROUNDINGS: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "PENSTOCK_SPARK")
 """Variables that a run's processes need to reach the API server, and Spark to configure its executors."""
 
@@ -55,6 +67,8 @@ class ClusterServices:
         self.local = local
         self._tell = tell
         self._overlay = OVERLAYS / overlay
+        self._troubles = Troubles(tell)
+        self._next_look_s = 0.0
         if OVERLAYS.is_dir() and not self._overlay.is_dir():  # the driver's pod has no manifests
             there = ", ".join(sorted(each.name for each in OVERLAYS.iterdir()))
             raise PenstockError(f"there is no overlay {overlay}: choose {there}")
@@ -67,10 +81,15 @@ class ClusterServices:
         return self._ours() and self._ready() >= SHARED
 
     def up(self) -> None:
-        """Create missing objects and wait until all are ready. A failed or interrupted ``up`` deletes the namespace if
-        it was new. Raises PenstockError: no cluster, no rights, an image that cannot be pulled, a quota.
+        """Create missing objects and wait until all that runs need are ready. A failed or interrupted ``up`` deletes
+        the namespace if it was new. Raises PenstockError: no cluster, not one of the overlay's, no rights, an image
+        that cannot be pulled, a quota.
         """
         self.kubectl.require_cluster()
+        self._require_nodes()
+        if self._deleted_since():
+            self._tell(f"cluster: namespace {self.kubectl.namespace} is still being deleted, waiting for its end")
+            self._await_deletion()
         fresh = not self._ours()
         self._tell(f"cluster: bringing up overlay {self._overlay.name} in namespace {NAMESPACE}")
         try:
@@ -79,37 +98,86 @@ class ClusterServices:
             self.kubectl.run("apply", f"--kustomize={self._overlay}")
             driven = self.kubectl.run("get", f"deployment/{DRIVER}", "--ignore-not-found").strip()
             expected = SHARED | {DRIVER} if driven else SHARED
-            self.await_pods(lambda: expected <= self._ready(), f"namespace {self.kubectl.namespace} does not come up")
-            if self.kubectl.run("get", "deployment/grafana", "--ignore-not-found").strip():
-                reach = f"kubectl --namespace {self.kubectl.namespace} port-forward service/grafana 3000"
-                self._tell(f"cluster: Grafana's boards are at http://localhost:3000 after `{reach}`")
-            else:
-                self._tell(f"cluster: overlay {self._overlay.name} leaves Grafana out")
+            late = f"namespace {self.kubectl.namespace} does not come up"
+            self.await_pods(lambda: expected <= self._ready(), late, expected)
+            self._report_others(expected)
         except BaseException:
             if fresh:
-                self.down()
+                self._clean_up()
             raise
 
     def down(self) -> bool:
-        """Delete the namespace with everything in it; whether it was there."""
+        """Delete the namespace with everything in it; whether it was there. Raises PenstockError if it does not end."""
         self.kubectl.require_cluster()
         if not self._ours():
             return False
         self._tell(f"cluster: deleting namespace {self.kubectl.namespace}")
-        namespace = f"namespace/{self.kubectl.namespace}"
-        self.kubectl.run("delete", namespace, "--wait=true", timeout_s=DELETE_TIMEOUT_S)
+        self.kubectl.run("delete", f"namespace/{self.kubectl.namespace}", "--wait=false")
+        self._await_deletion()
         return True
+
+    def _clean_up(self) -> None:
+        """Delete what a failed ``up`` has made; its error is raised, a second one only told."""
+        try:
+            self.down()
+        except PenstockError as error:
+            self._tell(f"cluster: cleaning up failed, too: {error}")
+
+    def _require_nodes(self) -> None:
+        """Raise PenstockError if overlay kind would come up on another cluster."""
+        if self._overlay.name != "kind":
+            return
+        nodes = self.kubectl.get("nodes")["items"]
+        if not any(each["spec"].get("providerID", "").startswith(KIND_NODE) for each in nodes):
+            context = self.kubectl.run("config", "current-context").decode().strip()
+            raise PenstockError(
+                f"context {context} is no kind cluster: `kubectl config use-context kind-penstock` selects that of "
+                "`make kind`; overlay cluster is for any other cluster"
+            )
+
+    def _report_others(self, expected: Collection[str]) -> None:
+        """Say what does not run though runs need none of it, and where Grafana is."""
+        pods = [pod for pod in self.kubectl.pods() if pod.alive]
+        for pod in pods:
+            if pod.workload not in expected and not pod.ready:
+                why = " ".join(pod.trouble.split()) or "it is starting"
+                self._tell(f"cluster: pod {pod.name} is not ready, and no run needs it: {why}")
+        if any(pod.workload == "grafana" for pod in pods):
+            reach = f"kubectl --namespace {self.kubectl.namespace} port-forward service/grafana 3000"
+            self._tell(f"cluster: Grafana's boards are at http://localhost:3000 after `{reach}`")
+        else:
+            self._tell(f"cluster: overlay {self._overlay.name} leaves Grafana out")
+
+    def _namespace(self) -> Any:
+        """The namespace's object, None without one."""
+        raw = self.kubectl.run("get", "namespace", self.kubectl.namespace, "--ignore-not-found", "--output=json")
+        return msgspec.json.decode(raw) if raw.strip() else None
 
     def _ours(self) -> bool:
         """Whether the namespace is there. Raises PenstockError if it is not Penstock's."""
-        name = self.kubectl.namespace
-        raw = self.kubectl.run("get", "namespace", name, "--ignore-not-found", "--output=json")
-        if not raw.strip():
+        found = self._namespace()
+        if found is None:
             return False
-        labels = msgspec.json.decode(raw)["metadata"].get("labels", {})
-        if not PART_OF.items() <= labels.items():
+        if not PART_OF.items() <= found["metadata"].get("labels", {}).items():
+            name = self.kubectl.namespace
             raise PenstockError(f"namespace {name} is not Penstock's: it is not labelled {PART_OF}")
         return True
+
+    def _deleted_since(self) -> str:
+        """Since when the namespace is being deleted, empty if it is not."""
+        return str(((self._namespace() or {}).get("metadata") or {}).get("deletionTimestamp") or "")
+
+    def _await_deletion(self) -> None:
+        """Wait until the namespace is gone. Raise PenstockError with the reasons that Kubernetes gives."""
+
+        def stuck() -> str:
+            found = self._namespace() or {}
+            conditions = found.get("status", {}).get("conditions", [])
+            reasons = [each["message"] for each in conditions if each["status"] == "True"]
+            why = "; ".join(reasons) or "Kubernetes gives no reason"
+            return f"namespace {self.kubectl.namespace} has not ended within {DELETE_TIMEOUT_S:g} s: {why}"
+
+        wait_until(lambda: self._namespace() is None, DELETE_TIMEOUT_S, stuck, POLL_S)
 
     def _make_secret(self) -> None:
         """Create the secrets, unless they are there."""
@@ -123,33 +191,32 @@ class ClusterServices:
             "signing-key": secrets.token_hex(32),
             "gateway-password": secrets.token_urlsafe(24),
         }
-        metadata = {"name": CREDENTIALS.removeprefix("secret/"), "labels": PART_OF}
+        metadata = {"name": CREDENTIALS.removeprefix("secret/"), "labels": LABELS}
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": values}
         self.kubectl.run("create", "--filename=-", given=msgspec.json.encode(secret))  # `apply` would annotate them
 
     def _ready(self) -> set[str]:
-        """Names that have a ready pod."""
-        found = self.kubectl.get("pods", f"--selector={NAME}")["items"]
-        return {
-            each["metadata"]["labels"][NAME]
-            for each in found
-            if (pod := msgspec.convert(each, Pod)).ready and pod.alive
-        }
+        """Workloads that have a ready pod."""
+        return {pod.workload for pod in self.kubectl.pods() if pod.ready and pod.alive}
 
-    def await_pods(self, there: Callable[[], bool], otherwise: str, log_of: str = "") -> None:
-        """Wait for pods. If they cannot start or are late, raise PenstockError that begins with ``otherwise``; if
-        late, with the end of the log of Deployment ``log_of``.
+    def await_pods(self, there: Callable[[], bool], otherwise: str, of: Collection[str], log_of: str = "") -> None:
+        """Wait until ``there``. If pods of the workloads ``of`` cannot start or are late, raise PenstockError that
+        begins with ``otherwise``; if late, with the end of the log of Deployment ``log_of``.
         """
 
         def done() -> bool:
             if there():
                 return True
-            if lasting := hopeless(self.troubles()):
-                raise PenstockError(f"{otherwise}: {'; '.join(lasting)}")
+            pods = self._pods(of)
+            self._troubles.report(pods)
+            if final := self._troubles.final(self._troubles_of(pods, of)):
+                raise PenstockError(f"{otherwise}: {'; '.join(final)}")
             return False
 
         def late() -> str:
-            reasons = "; ".join(self.troubles() + self.not_ready()) or "see `kubectl get pods`"
+            pods = self._pods(of)
+            troubles = [f"{name}: {text}" for name, text in self._troubles_of(pods, of).items()]
+            reasons = "; ".join(troubles + self._not_ready(pods)) or "see `kubectl get pods`"
             if log_of:
                 log = self.kubectl.run("logs", f"deployment/{log_of}", "--tail=5").decode(errors="replace")
                 reasons += f"; the end of the log of {log_of}:\n{log}"
@@ -157,19 +224,26 @@ class ClusterServices:
 
         wait_until(done, READY_TIMEOUT_S, late, POLL_S)
 
-    def troubles(self) -> list[str]:
-        """Why pods do not start, one line each."""
-        lines = [f"pod {pod.name}: {pod.trouble}" for pod in self.kubectl.pods() if pod.trouble and not pod.ending]
-        return lines + [f"{each['involvedObject']['name']}: {each['message']}" for each in self._events("FailedCreate")]
+    def _pods(self, of: Collection[str]) -> list[Pod]:
+        return [pod for pod in self.kubectl.pods() if pod.workload in of and pod.alive]
 
-    def not_ready(self) -> list[str]:
-        """Pods that run and are not ready, with the last event of their probes, one line each. Every starting pod is
+    def _troubles_of(self, pods: Iterable[Pod], of: Collection[str]) -> dict[str, str]:
+        """Why pods do not start, and why there are none, by pod or workload."""
+        troubles = {f"pod {pod.name}": pod.trouble for pod in pods if pod.trouble}
+        for each in self._events("FailedCreate"):
+            name = each["involvedObject"]["name"]  # of a StatefulSet, or of a Deployment's ReplicaSet
+            if name in of or name.rpartition("-")[0] in of:
+                troubles[name] = each["message"]
+        return troubles
+
+    def _not_ready(self, pods: Iterable[Pod]) -> list[str]:
+        """Those that run and are not ready, with the last event of their probes, one line each. Every starting pod is
         among them at first.
         """
         events = sorted(self._events("Unhealthy"), key=lambda each: each.get("lastTimestamp") or "")
         probes = {each["involvedObject"]["name"]: " ".join(each["message"].split()) for each in events}
-        waiting = [pod for pod in self.kubectl.pods() if pod.alive and not pod.ready and not pod.trouble]
-        return [f"pod {pod.name} is not ready: {probes.get(pod.name, 'its probes report nothing')}" for pod in waiting]
+        waiting = [pod.name for pod in pods if not pod.ready and not pod.trouble]
+        return [f"pod {name} is not ready: {probes.get(name, 'its probes report nothing')}" for name in waiting]
 
     def _events(self, reason: str) -> list[Any]:
         return list(self.kubectl.get("events", f"--field-selector=reason={reason}")["items"])
@@ -207,16 +281,22 @@ class ClusterServices:
         return {**self.local.environment(), **named, **surroundings, "PENSTOCK_NAMESPACE": self.kubectl.namespace}
 
     def check(self) -> None:
-        """Nothing to do: the cluster starts its services again."""
+        """Report pods that no node has room for. The cluster starts its services again by itself."""
+        if (now_s := time.monotonic()) >= self._next_look_s:
+            self._next_look_s = now_s + LOOK_S
+            with suppress(PenstockError):  # it is asked again
+                self._troubles.report(self._pending.list())
+
+    @cached_property
+    def _pending(self) -> "PendingPods":
+        from penstock.adapters.kubernetes.deployment import (
+            PendingPods,  # a large library; `penstock up` has no use for it
+        )
+
+        return PendingPods(self.kubectl.namespace)
 
     def stop_service(self, name: str) -> None:
         """Refused: a broker without a volume would lose its data."""
         raise PenstockError(f"--world kubernetes does not stop {name}")
 
     start_service = stop_service
-
-
-def hopeless(troubles: Sequence[str]) -> list[str]:
-    """Those that waiting does not resolve."""
-    lasting = [line for line in troubles if any(word in line for word in HOPELESS)]
-    return [line for line in lasting if not any(word in line for word in CATCHING_UP)]

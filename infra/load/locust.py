@@ -83,6 +83,7 @@ def sender_pods(services: ClusterServices, count: int, address: str, port: int) 
         services.await_pods(
             lambda: sum(pod.ready and pod.alive for pod in kubectl.pods_of(SENDERS)) >= count,
             "sender pods do not come up",
+            of=(SENDERS,),
         )
         yield
     finally:

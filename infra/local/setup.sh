@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # What the local world needs of the machine. `setup.sh base` installs git, make and Python's venv where they are missing
 # (Debian, Ubuntu), `setup.sh system` Java, Maven, Redis, RabbitMQ, Prometheus and HAProxy, `setup.sh node` what `.ci/node`
-# needs; `setup.sh jars FOLDER` fetches Kafka and Spark's Kafka connector into FOLDER.
+# needs; `setup.sh jars FOLDER [NAME …]` fetches the jars of kafka and spark (its Kafka connector), or those named, into FOLDER,
+# with Maven in a container where this machine has none.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -109,20 +110,36 @@ provide() {
     [ -z "$missing" ] || die "installed, but still not to be found: $missing"
 }
 
+# maven FILE GOAL OPTIONS: in a container where there is no mvn; pom and folder of the jars are mounted where they are.
+maven() {
+    local file=$1
+    shift
+    if command -v mvn >/dev/null; then
+        mvn --batch-mode --quiet --file "$file" "$@"
+    else
+        docker run --rm --user "$(id -u):$(id -g)" --env HOME=/tmp --volume "$here/jars:$here/jars:ro" \
+            --volume "$target:$target" "${MAVEN_IMAGE:-maven:3.9-eclipse-temurin-17}" \
+            mvn --batch-mode --quiet -Dmaven.repo.local=/tmp/repository --file "$file" "$@"
+    fi
+}
+
 jars() {
     local target what staging
-    command -v java >/dev/null || die "no java on PATH: install Java 17 or 21 (Debian: openjdk-17-jre-headless)"
-    command -v mvn >/dev/null || die "no mvn on PATH: install Maven (Debian: maven)"
+    if ! command -v docker >/dev/null; then
+        command -v java >/dev/null || die "no java on PATH: install Java 17 or 21 (Debian: openjdk-17-jre-headless)"
+        command -v mvn >/dev/null || die "no mvn on PATH: install Maven (Debian: maven), or Docker"
+    fi
     mkdir -p "$1"
     target=$(cd "$1" && pwd)
+    shift
+    [ $# -gt 0 ] || set -- kafka spark
     log=$(mktemp)
     trap 'rm -f "$log"' EXIT
-    for what in kafka spark; do
+    for what in "$@"; do
         if [ "$target/$what/.complete" -nt "$here/jars/$what/pom.xml" ]; then continue; fi
         say "fetching the jars of $what"
         staging=$(mktemp -d "$target/.$what.XXXXXX")
-        mvn --batch-mode --quiet --file "$here/jars/$what/pom.xml" \
-            org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
+        maven "$here/jars/$what/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies \
             -DincludeScope=runtime -DoutputDirectory="$staging" >"$log" 2>&1 </dev/null || {
             rm -rf "$staging"
             tail -n 20 "$log" >&2
@@ -136,6 +153,6 @@ jars() {
 
 case "${1:-}" in
     base | system | node) provide "$1" ;;
-    jars) jars "${2:?usage: setup.sh jars FOLDER}" ;;
-    *) die "usage: setup.sh base | setup.sh system | setup.sh node | setup.sh jars FOLDER" ;;
+    jars) shift && jars "${@:?usage: setup.sh jars FOLDER [NAME …]}" ;;
+    *) die "usage: setup.sh base | setup.sh system | setup.sh node | setup.sh jars FOLDER [NAME …]" ;;
 esac

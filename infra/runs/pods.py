@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from infra.kubernetes.functions import LABEL
 from infra.kubernetes.kubectl import Kubectl, unpack
-from infra.kubernetes.services import PART_OF, ClusterServices
+from infra.kubernetes.services import LABELS, ClusterServices
 from infra.runs.context import RunContext
 from infra.runs.faults import Injected
 from infra.runs.programs import Replicas
@@ -57,7 +57,8 @@ class ControllerPod:
 
     def await_ready(self) -> None:
         """Wait until the initial replicas serve. Raise PenstockError with the reason if they cannot."""
-        self._services.await_pods(self._serves, "the run's pods do not come up", CONTROLLER)
+        of = (CONTROLLER, self._fleet)
+        self._services.await_pods(self._serves, "the run's pods do not come up", of, log_of=CONTROLLER)
 
     def notify_start(self) -> None:
         """Copy run.json, which now has a start, to the controller and to the ConfigMap for its successor."""
@@ -129,7 +130,7 @@ class ControllerPod:
             time.sleep(POLL_S)
 
     def _write_spec(self) -> None:
-        metadata = {"name": SPEC, "labels": PART_OF}
+        metadata = {"name": SPEC, "labels": LABELS}
         data = {"run.json": self._directory.spec_file.read_text()}
         self._kubectl.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 

@@ -26,6 +26,12 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel"):
     match_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
+class PodList(msgspec.Struct, frozen=True):
+    """Several pods."""
+
+    items: list[Pod]
+
+
 class DeploymentSpec(msgspec.Struct, frozen=True):
     """``replicas``: how many pods are asked for."""
 
@@ -63,6 +69,20 @@ def api_client() -> Any:
     except ConfigException as error:
         raise KubernetesError(f"no Kubernetes cluster: {error}; set KUBECONFIG to a file that names one") from None
     return kubernetes.client.ApiClient(configuration)
+
+
+class PendingPods:
+    """The pods of a namespace that do not run yet, as in ``phase`` Pending."""
+
+    def __init__(self, namespace: str, client: Any = None) -> None:
+        self._list = partial(
+            kubernetes.client.CoreV1Api(client or api_client()).list_namespaced_pod,
+            namespace, field_selector="status.phase=Pending",
+        )  # fmt: skip
+
+    def list(self) -> list[Pod]:
+        """As the API server has them now. Raises KubernetesError."""
+        return msgspec.json.decode(call("list pending pods", self._list), type=PodList).items
 
 
 class Deployment:

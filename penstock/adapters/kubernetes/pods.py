@@ -16,6 +16,8 @@ REPLICA: Final = "penstock.dev/replica"
 DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation by which a shrinking ReplicaSet chooses: the lowest first, 0 without one."""
 GOES_FIRST: Final = -1000
+WORKLOAD: Final = "app.kubernetes.io/name"
+"""Label of a pod: the Deployment or other workload that it belongs to."""
 COMING: Final = ("ContainerCreating", "")
 """Normal reasons of a waiting container."""
 
@@ -26,6 +28,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     uid: str = ""
     resource_version: str = ""
+    labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
@@ -108,6 +111,11 @@ class Pod(ApiObject, frozen=True, kw_only=True):
     def replica(self) -> str:
         """The replica that it is, empty for none."""
         return (self.metadata.annotations or {}).get(REPLICA, "")
+
+    @property
+    def workload(self) -> str:
+        """The workload that it belongs to, empty without the label."""
+        return (self.metadata.labels or {}).get(WORKLOAD, "")
 
     @property
     def deletion_cost(self) -> int:

@@ -54,6 +54,70 @@ def test_a_function_is_told_as_openfaas_tells_it(api: httpx.Client) -> None:
     assert [each["name"] for each in listed] == ["probe"]
 
 
+NAMED = "probe.openfaas-fn"
+
+
+def test_a_function_is_called_by_name_and_namespace_as_the_sdk_does(api: httpx.Client) -> None:
+    """Requests of go-sdk's InvokeFunction, which `faas-cli invoke` uses since 0.16.30."""
+    before = api.get("/system/function/probe").json()["invocationCount"]
+    answer = api.post(f"/function/{NAMED}", content=b"text", headers={"Content-Type": "text/plain"})
+    assert (answer.status_code, answer.content) == (200, b"text")
+    answer = api.get(f"/function/{NAMED}/a.b/c.d?e=f.g")
+    assert (answer.status_code, answer.headers["x-path"]) == (200, "/a.b/c.d")
+    assert api.get("/system/function/probe").json()["invocationCount"] == before + 2
+
+
+def test_namespaces_are_those_of_openfaas_ce(api: httpx.Client) -> None:
+    assert api.get("/system/namespaces").json() == ["openfaas-fn"]
+    assert api.get(f"/system/function/{NAMED}").json()["namespace"] == "openfaas-fn"
+    for path in ("/system/functions", "/system/function/probe"):
+        assert api.get(path, params={"namespace": "openfaas-fn"}).status_code == 200
+    for method in ("GET", "POST"):
+        assert api.request(method, "/system/namespace/other").status_code == 501
+
+
+def test_a_function_in_its_namespace_is_deployed_scaled_and_removed(api: httpx.Client, gateway: GatewayProcess) -> None:
+    """Bodies as faas-cli sends them with `--namespace openfaas-fn`."""
+    namespace = {"namespace": "openfaas-fn"}
+    assert api.post("/system/functions", json={**body("pdf"), **namespace}).status_code == 202
+    gateway.wait(lambda: gateway.available("pdf") == 1)
+    assert api.put("/system/functions", json={**body("pdf"), **namespace}).status_code == 202
+    scale = {"serviceName": "pdf", "replicas": 2, **namespace}
+    assert api.post("/system/scale-function/pdf.openfaas-fn", json=scale).status_code == 202
+    assert api.get("/system/function/pdf.openfaas-fn").json()["replicas"] == 2
+    deleted = api.request("DELETE", "/system/functions", json={"functionName": "pdf", **namespace})
+    assert deleted.status_code == 202
+    gateway.wait(lambda: all(each["name"] != "pdf" for each in api.get("/penstock/functions").json()))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content"),
+    [
+        ("GET", "/system/functions?namespace=other", None),
+        ("GET", "/system/function/probe?namespace=other", None),
+        ("GET", "/system/function/probe.other", None),
+        ("POST", "/system/functions", {**body("pdf"), "namespace": "other"}),
+        ("PUT", "/system/functions", {**body("probe"), "namespace": "other"}),
+        ("DELETE", "/system/functions", {"functionName": "probe", "namespace": "other"}),
+        ("POST", "/system/scale-function/probe", {"replicas": 2, "namespace": "other"}),
+        ("POST", "/system/scale-function/probe?namespace=other", {"replicas": 2}),
+        ("POST", "/system/scale-function/probe.other", {"replicas": 2}),
+        ("POST", "/function/probe.other", {}),
+        ("POST", "/function/probe.", {}),
+        ("POST", "/function/probe.other.openfaas-fn", {}),
+        ("POST", "/async-function/probe.other", {}),
+        ("POST", "/async-function/probe.other.openfaas-fn", {}),
+    ],
+)
+def test_any_other_namespace_is_400_and_changes_nothing(
+    api: httpx.Client, method: str, path: str, content: dict[str, Any] | None
+) -> None:
+    before = api.get("/system/functions").json()
+    answer = api.request(method, path, json=content)
+    assert (answer.status_code, answer.text) == (400, "namespace must be: openfaas-fn\n")
+    assert api.get("/system/functions").json() == before
+
+
 def test_invocations_are_counted(api: httpx.Client) -> None:
     before = api.get("/system/function/probe").json()["invocationCount"]
     for _ in range(3):
@@ -162,7 +226,7 @@ def test_an_asynchronous_call_is_made_and_told(api: httpx.Client) -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/"
-        answer = api.post("/async-function/probe/x", content=b"later", headers={"X-Callback-Url": url})
+        answer = api.post(f"/async-function/{NAMED}/x", content=b"later", headers={"X-Callback-Url": url})
         assert answer.status_code == 202
         assert heard.wait(60)
         server.shutdown()

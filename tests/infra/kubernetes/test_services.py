@@ -12,7 +12,7 @@ from experiments.catalogue import find_experiment
 from experiments.experiment import Options, parse_faults, run_spec
 from infra.kubernetes import services
 from infra.kubernetes.kubectl import Kubectl, NoClusterError, unpack
-from infra.kubernetes.services import ClusterServices, hopeless
+from infra.kubernetes.services import ClusterServices
 from infra.local.services import LocalServices
 from infra.runs.pods import label
 from penstock.errors import PenstockError
@@ -66,11 +66,16 @@ def test_an_overlay_that_is_not_there_is_named_with_those_that_are(tmp_path: Pat
         ClusterServices(local, overlay="moon")
 
 
+def labelled(pod: str) -> dict[str, object]:
+    """Metadata of a pod of a workload."""
+    return {"name": pod, "labels": {"app.kubernetes.io/name": pod.rpartition("-")[0]}}
+
+
 def test_a_pod_that_never_becomes_ready_is_named_with_what_its_probe_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ready = {"metadata": {"name": "kafka-0"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    pods = [ready, {"metadata": {"name": "redis-0"}}]
+    ready = {"metadata": labelled("kafka-0"), "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    pods = [ready, {"metadata": labelled("redis-0")}, {"metadata": labelled("grafana-1")}]
     said = [
         {"involvedObject": {"name": "redis-0"}, "lastTimestamp": f"2026-01-01T00:00:0{second}Z", "message": message}
         for second, message in ((2, "Readiness probe\nerrored"), (1, "connection refused"))
@@ -82,8 +87,116 @@ def test_a_pod_that_never_becomes_ready_is_named_with_what_its_probe_said(
     monkeypatch.setattr(services, "READY_TIMEOUT_S", 0.0)
     local = LocalServices(Folders(state=tmp_path / "state"), on_free_ports())
     with pytest.raises(PenstockError) as raised:
-        ClusterServices(local).await_pods(lambda: False, "not there")
+        ClusterServices(local).await_pods(lambda: False, "not there", ("kafka", "redis"))
     assert str(raised.value) == "not there within 0 s: pod redis-0 is not ready: Readiness probe errored"
+
+
+class Cluster:
+    """A cluster of files that a fake kubectl reads: one for each question that ``up`` asks. Calls are logged."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        self.told: list[str] = []
+        self.answer("pods", {"items": [self.pod(name, ready=True) for name in sorted(services.SHARED)]})
+        self.answer("events", {"items": []})
+        self.answer("nodes", {"items": [{"spec": {"providerID": "kind://docker/penstock/penstock-control-plane"}}]})
+        fake_kubectl(
+            folder,
+            monkeypatch,
+            f"""cd {folder}; shift 2; echo "$@" >>calls
+            case "$*" in
+            "get --raw=/readyz") ;;
+            "get namespace "*) cat namespace 2>/dev/null || true ;;
+            "apply --filename="*) [ -e namespace ] || cp new namespace ;;
+            "delete namespace/"*) [ -e stuck ] && cp stuck namespace || rm namespace ;;
+            "get secret/"*) echo there ;;
+            "get deployment/"*) ;;
+            "get "*) cat "$2" ;;
+            "config current-context") echo gke_project ;;
+            esac""",
+        )
+        (folder / "new").write_text(json.dumps(self.namespace()))
+        self.services = ClusterServices(
+            LocalServices(Folders(state=folder / "state"), on_free_ports()), self.told.append, "kind"
+        )
+
+    def answer(self, name: str, content: object) -> None:
+        (self.folder / name).write_text(json.dumps(content))
+
+    def calls(self) -> str:
+        return (self.folder / "calls").read_text()
+
+    @staticmethod
+    def namespace(**more: object) -> dict[str, object]:
+        return {"metadata": {"labels": services.PART_OF, **more}}
+
+    @staticmethod
+    def pod(workload: str, *, ready: bool, waiting: str = "") -> dict[str, object]:
+        state = {"state": {"waiting": {"reason": "ErrImagePull", "message": waiting}}} if waiting else {}
+        conditions = [{"type": "Ready", "status": str(ready)}]
+        return {
+            "metadata": labelled(f"{workload}-0"),
+            "status": {"conditions": conditions, "containerStatuses": [state]},
+        }
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(tmp_path, monkeypatch)
+
+
+def test_an_image_that_no_run_needs_is_reported_and_does_not_fail_up(scene: Cluster) -> None:
+    pods = [scene.pod(name, ready=True) for name in sorted(services.SHARED)]
+    scene.answer("pods", {"items": [*pods, scene.pod("grafana", ready=False, waiting="grafana:11: not found")]})
+    scene.services.up()
+    assert "delete" not in scene.calls()
+    assert (
+        scene.told[1] == "cluster: pod grafana-0 is not ready, and no run needs it: ErrImagePull: grafana:11: not found"
+    )
+
+
+def test_an_image_that_runs_need_and_no_registry_has_fails_up_and_leaves_nothing(scene: Cluster) -> None:
+    scene.answer("pods", {"items": [scene.pod("redis", ready=False, waiting="redis:9: not found")]})
+    with pytest.raises(PenstockError) as raised:
+        scene.services.up()
+    assert str(raised.value) == "namespace penstock does not come up: pod redis-0: ErrImagePull: redis:9: not found"
+    assert not (scene.folder / "namespace").exists()
+
+
+def test_the_first_error_is_kept_when_cleaning_up_fails(scene: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "DELETE_TIMEOUT_S", 0.0)
+    conditions = [
+        {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: pods."},
+        {"type": "NamespaceDeletionContentFailure", "status": "False", "message": "All content deleted."},
+    ]
+    scene.answer(
+        "stuck", {**scene.namespace(deletionTimestamp="2026-01-01T00:00:00Z"), "status": {"conditions": conditions}}
+    )
+    scene.answer("pods", {"items": [scene.pod("redis", ready=False, waiting="redis:9: access denied")]})
+    with pytest.raises(PenstockError, match=r"redis:9: access denied$"):
+        scene.services.up()
+    why = "namespace penstock has not ended within 0 s: Some resources are remaining: pods."
+    assert scene.told[-1] == f"cluster: cleaning up failed, too: {why}"
+
+
+def test_a_namespace_that_stays_in_terminating_is_explained(scene: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "DELETE_TIMEOUT_S", 0.0)
+    message = "Discovery failed for some groups: external.metrics.k8s.io/v1beta1"
+    conditions = [{"type": "NamespaceDeletionDiscoveryFailure", "status": "True", "message": message}]
+    ending = scene.namespace(deletionTimestamp="2026-01-01T00:00:00Z")
+    scene.answer("namespace", {**ending, "status": {"conditions": conditions}})
+    with pytest.raises(PenstockError, match=r"external\.metrics\.k8s\.io/v1beta1$"):
+        scene.services.up()
+    assert "apply" not in scene.calls()
+
+
+def test_overlay_kind_is_refused_on_another_cluster(scene: Cluster) -> None:
+    scene.answer("nodes", {"items": [{"spec": {"providerID": "gce://project/zone/node"}}, {"spec": {}}]})
+    with pytest.raises(
+        PenstockError, match=r"^context gke_project is no kind cluster: `kubectl config use-context kind-"
+    ):
+        scene.services.up()
+    assert "apply" not in scene.calls()
 
 
 def tar_of(**files: bytes) -> io.BytesIO:
@@ -113,14 +226,6 @@ def test_a_stream_that_is_cut_off_is_an_error(tmp_path: Path) -> None:
     whole = tar_of(a=bytes(5000)).getvalue()
     with pytest.raises(tarfile.TarError):
         unpack(io.BytesIO(whole[:3000]), tmp_path)
-
-
-def test_what_the_cluster_has_only_not_heard_of_yet_is_waited_for() -> None:
-    lasting = "pod redis-0: ErrImagePull: registry.invalid is not there"
-    full = 'redis: pods "redis-0" is forbidden: exceeded quota: few, requested: pods=1'
-    passing = "pod redis-0: CreateContainerConfigError: failed to sync secret cache: timed out waiting"
-    new = 'redis: pods "redis-0" is forbidden: status unknown for quota: few'
-    assert hopeless([passing, lasting, new, full, "pod kafka-0: ContainerCreating"]) == [lasting, full]
 
 
 def test_a_label_has_what_labels_may_have() -> None:
