@@ -59,9 +59,7 @@ def records(tmp_path: Path) -> list[FaultRecord]:
 
 
 @pytest.mark.parametrize("state", ["starting", "stopped", None])
-def test_a_program_that_does_not_run_cannot_be_killed_and_the_record_says_so(
-    tmp_path: Path, state: str | None
-) -> None:
+def test_a_program_that_does_not_run_cannot_be_killed_and_the_record_says_so(tmp_path: Path, state: str | None) -> None:
     context = context_of(tmp_path, Programs(**({} if state is None else {"controller": state})))
     faults = Faults(context, {"kill-controller": kill_part(context, "controller")})
     faults.inject(Fault("kill-controller", 5.0))
