@@ -19,6 +19,7 @@ from penstock.plan import range_groups
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.settings import Cluster, Endpoints
+from penstock.systems import StreamSystem
 
 
 class StreamFleetState(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,8 @@ class StreamFleet(Fleet[ConsumerGroupActuator]):
     ``worker``: command of a replica on a process manager, without ``--run`` and ``--replica``. ``period_s``: the
     shortest decision period.
     """
+
+    System = StreamSystem
 
     def __init__(
         self,
