@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from experiments.calibration_command import register_calibration
+from experiments.chaos_command import register_chaos
 from experiments.replay.command import register_replay
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ def register(app: typer.Typer) -> None:
         epilog="Example: penstock compare binpack-workload-1 --scalers binpack-tail,linear --repeat 3 --resume",
     )(compare)
     app.command("report", epilog="Example: penstock report runs/20260102T030405Z-binpack-workload-1-compare")(report)
+    register_chaos(app)
     register_replay(app)
     register_calibration()
 

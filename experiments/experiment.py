@@ -374,10 +374,10 @@ def _faults(experiment: Experiment, options: Options, duration_s: float) -> tupl
         from simulator.world import check_faults
 
         check_faults(experiment.system, options.faults)
-    if options.world == "kubernetes":
-        from infra.runs.kinds import check_pod_faults
+    elif options.faults:
+        from infra.runs.kinds import check_live_faults
 
-        check_pod_faults(experiment.system, options.faults)
+        check_live_faults(experiment.system, options.world, options.faults)
     return tuple(
         Fault(fault.kind, fault.at_s / options.speed, fault.seconds / options.speed)
         for fault in sorted(options.faults, key=lambda fault: fault.at_s)

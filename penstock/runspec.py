@@ -23,6 +23,8 @@ FaultKind = Literal[
     "kill-controller",
     "kill-forwarder",
     "kill-dataflow",
+    "kill-gateway",
+    "stop-gateway",
     "blind-monitor",
 ]
 
@@ -52,7 +54,9 @@ class FaultRecord(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Duration, for a fault that lasts."""
     detail: str
-    """Name of the process, pod or service."""
+    """Name of the process, pod or service; why the fault had no effect."""
+    hit: bool = True
+    """False: what it was to hit did not run at that moment, or was hit already. The fault had no effect."""
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The interface of a world: sim, local or kubernetes."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -63,3 +63,8 @@ class World(AbstractContextManager["World"]):
         if self._run is not None:
             self._run.close()
             self._run = None
+
+    def left_behind(self, run: str) -> Sequence[str]:
+        """What a closed run has left: programs, topics, queues, keys. Nothing in a world without any."""
+        del run
+        return ()

@@ -407,7 +407,12 @@ def faults(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable | None
     for group, _, run in by_group(groups, runs):
         planned = [(fault.kind, fault.seconds, f"planned for {fault.at_s:g}", "") for fault in run.spec.faults]
         done = [
-            (fault.kind, fault.seconds, f"done at {run.second_of(fault.at_ns):.1f}", fault.detail)
+            (
+                fault.kind,
+                fault.seconds,
+                f"{'done' if fault.hit else 'no effect'} at {run.second_of(fault.at_ns):.1f}",
+                fault.detail,
+            )
             for fault in run.faults
         ]
         rows += [

@@ -1,21 +1,29 @@
-"""Fault injection: each fault of a run is done, undone when it lasts, and recorded in faults.jsonl."""
+"""Fault injection: each fault of a run is done, undone when it lasts, and recorded in faults.jsonl.
 
+A fault that meets something that does not run at that moment, or a fault of its kind that still lasts, has no effect.
+"""
+
+import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import NamedTuple
 
+from infra.local.service import PREFIX
 from infra.runs.context import RunContext
+from penstock.adapters.process_manager import NotRunningError
 from penstock.errors import PenstockError
 from penstock.rundir import JsonLines
 from penstock.runspec import Fault, FaultKind, FaultRecord
 
 
 class Injected(NamedTuple):
-    """What was hit, and how the fault ends (None: it does not last)."""
+    """What was hit, or why nothing was, and how the fault ends (None: it does not last)."""
 
     detail: str
     undo: Callable[[], object] | None = None
+    hit: bool = True
 
 
 Action = Callable[[], Injected]
@@ -27,7 +35,7 @@ class Faults:
     def __init__(self, context: RunContext, actions: Mapping[FaultKind, Action]) -> None:
         self._actions = actions
         self._records = JsonLines(context.directory.faults_file)
-        self._timers: list[threading.Timer] = []
+        self._lasting: dict[FaultKind, _Lasting] = {}
 
     def inject(self, fault: Fault) -> None:
         """Inject a fault now; one that lasts is undone later. Raise PenstockError for a kind that the run lacks."""
@@ -35,22 +43,29 @@ class Faults:
         action = self._actions.get(fault.kind)
         if action is None:
             raise PenstockError(f"--fault {fault}: this run has {', '.join(self._actions)}")
-        injected = action()
+        before = self._lasting.get(fault.kind)
+        if before is not None and before.is_alive():
+            injected = Injected("the one before still lasts", hit=False)
+        else:
+            try:
+                injected = action()
+            except NotRunningError as error:
+                injected = Injected(str(error), hit=False)
         if injected.undo is not None:
-            timer = threading.Timer(fault.seconds, injected.undo)
-            timer.daemon = True
-            self._timers.append(timer)
-            timer.start()
-        self._records.append(FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail=injected.detail))
+            self._end(fault.kind)
+            self._lasting[fault.kind] = _Lasting(fault.seconds, injected.undo)
+        detail, _, hit = injected
+        self._records.append(FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail=detail, hit=hit))
 
     def end(self) -> None:
-        """Undo at once whatever still lasts."""
-        while self._timers:
-            timer = self._timers.pop()
-            if timer.is_alive():
-                timer.cancel()
-                timer.function(*timer.args, **timer.kwargs)
-            timer.join()
+        """Undo at once whatever still lasts. Raise PenstockError for what could not be undone."""
+        with ExitStack() as steps:  # one that fails does not skip others
+            for kind in list(self._lasting):
+                steps.callback(self._end, kind)
+
+    def _end(self, kind: FaultKind) -> None:
+        if kind in self._lasting:
+            self._lasting.pop(kind).end()
 
     def close(self) -> None:
         """End all faults and close the record."""
@@ -58,6 +73,31 @@ class Faults:
             self.end()
         finally:
             self._records.close()
+
+
+class _Lasting(threading.Thread):
+    """Undoes a fault once, after some seconds or when it is ended."""
+
+    def __init__(self, seconds: float, undo: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._seconds, self._undo = seconds, undo
+        self._over = threading.Event()
+        self._failure: PenstockError | None = None
+        self.start()
+
+    def run(self) -> None:
+        self._over.wait(self._seconds)
+        try:
+            self._undo()
+        except PenstockError as error:
+            self._failure = error
+
+    def end(self) -> None:
+        """Return when the fault is undone. Raise PenstockError if it could not be undone."""
+        self._over.set()
+        self.join()
+        if self._failure is not None:
+            raise self._failure
 
 
 def stop_service(context: RunContext, service: str) -> Action:
@@ -68,6 +108,16 @@ def stop_service(context: RunContext, service: str) -> Action:
         return Injected(service, lambda: context.services.start_service(service))
 
     return stop
+
+
+def kill_service(context: RunContext, service: str) -> Action:
+    """SIGKILL a service that the supervisor starts again."""
+
+    def kill() -> Injected:
+        context.supervisor.signal(PREFIX + service, signal.SIGKILL)
+        return Injected(service)
+
+    return kill
 
 
 def kill_part(context: RunContext, part: str) -> Action:

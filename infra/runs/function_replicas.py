@@ -53,7 +53,7 @@ class FunctionReplicas(Replicas):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.resume()
 
-        return Injected(", ".join(frozen), resume)
+        return Injected(", ".join(frozen), resume) if frozen else NO_REPLICA
 
     def _ready(self) -> Iterator[tuple[Path, str, BackendReplica]]:
         """Every ready replica: socket of its fork server, name, state."""

@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from infra.runs.context import RunContext
-from infra.runs.faults import Action, Faults, kill_part, stop_service
+from infra.runs.faults import Action, Faults, kill_part, kill_service, stop_service
 from infra.runs.function_replicas import FunctionReplicas, start_pipeline_manager
 from infra.runs.programs import ControllerProgram, ProgramReplicas, SenderProgram
 from infra.runs.run import Broker, Channels, CommittedOffsets, CountedOutcomes, DrainRule, Run
 from penstock.errors import PenstockError
 from penstock.fleet_kinds import kind_of
 from penstock.rundir import RunDirectory
-from penstock.runspec import Fault, FaultKind, RunSpec
+from penstock.runspec import Fault, FaultKind, RunSpec, WorldName
 from penstock.systems import FunctionSystem, QueueSystem, System
 
 if TYPE_CHECKING:
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 COMMON: Final = ("kafka", "redis", "prometheus")
 """Services that every run needs."""
+LOCAL_FAULTS: Final[tuple[FaultKind, ...]] = (
+    "kill-worker",
+    "freeze-workers",
+    "stop-broker",
+    "restart-redis",
+    "kill-controller",
+    "blind-monitor",
+)
+"""Faults of every run on processes of this machine."""
 
 PodParts: TypeAlias = "tuple[ControllerPod | ControllerProgram, PodReplicas | FunctionPods]"
 
@@ -44,6 +53,8 @@ class LiveKind:
     """Options of the controller's program."""
     pod_faults: tuple[FaultKind, ...]
     """Faults that can be injected where replicas are pods."""
+    local_faults: tuple[FaultKind, ...] = ()
+    """Faults besides ``LOCAL_FAULTS`` where replicas are processes."""
     needs: tuple[str, ...] = ()
     """Services needed besides ``COMMON``."""
 
@@ -62,6 +73,8 @@ def local_run(services: "LocalServices", spec: RunSpec, directory: RunDirectory)
         "freeze-workers": replicas.freeze,
         "stop-broker": stop_service(context, kind.events),
         "restart-redis": stop_service(context, "redis"),
+        "kill-gateway": kill_service(context, "gateway"),
+        "stop-gateway": stop_service(context, "gateway"),
     }
     return _compose(kind, context, ControllerProgram(context, *kind.controller_options), replicas, faults)
 
@@ -83,13 +96,12 @@ def _compose(
         "kill-worker": replicas.kill,
         "kill-controller": controller.kill,
         "blind-monitor": controller.blind,
+        "kill-dataflow": kill_part(context, "dataflow"),
+        "kill-forwarder": kill_part(context, "forwarder"),
         **faults,
     }
-    system = context.spec.system
-    if isinstance(system, FunctionSystem):
-        actions["kill-dataflow"] = kill_part(context, "dataflow")
-    if isinstance(system, QueueSystem) and system.forwarding == "push":  # the controller starts the forwarder
-        actions["kill-forwarder"] = kill_part(context, "forwarder")
+    spec = context.spec
+    known = known_faults(spec.system, spec.world)
     return Run(
         context=context,
         channels=Channels(context, kind.events),
@@ -97,17 +109,24 @@ def _compose(
         replicas=replicas,
         sender=SenderProgram(context),
         drain_rule=kind.drain_rule,
-        faults=Faults(context, actions),
-        start_helper=start_pipeline_manager if isinstance(system, FunctionSystem) else None,
+        faults=Faults(context, {name: actions[name] for name in known}),
+        start_helper=start_pipeline_manager if isinstance(spec.system, FunctionSystem) else None,
     )
 
 
-def check_pod_faults(system: System, faults: tuple[Fault, ...]) -> None:
-    """Raise PenstockError for a fault that cannot be injected on a cluster."""
-    known = live_kind(system).pod_faults
+def known_faults(system: System, world: WorldName) -> tuple[FaultKind, ...]:
+    """The faults of a live world for a system. PenstockError for a kind that runs in the sim world only."""
+    kind = live_kind(system)
+    known = kind.pod_faults if world == "kubernetes" else LOCAL_FAULTS + kind.local_faults
+    pushed = isinstance(system, QueueSystem) and system.forwarding == "push"  # the controller starts the forwarder
+    return tuple(name for name in known if name != "kill-forwarder" or pushed)
+
+
+def check_live_faults(system: System, world: WorldName, faults: tuple[Fault, ...]) -> None:
+    """Raise PenstockError for a fault that a live world does not have for this system."""
     for fault in faults:
-        if fault.kind not in known:
-            raise PenstockError(f"--fault {fault}: --world kubernetes has {', '.join(known)}")
+        if fault.kind not in (known := known_faults(system, world)):
+            raise PenstockError(f"--fault {fault}: --world {world} has {', '.join(known)}")
 
 
 # --- pods, imported on demand ----------------------------------------------------------------------------------------
@@ -147,6 +166,7 @@ QUEUE: Final = LiveKind(
     events="rabbitmq",
     pods=_app_pods,
     pod_faults=("kill-worker", "kill-controller", "kill-forwarder", "blind-monitor"),
+    local_faults=("kill-forwarder",),
     needs=("rabbitmq",),
 )
 FUNCTION: Final = LiveKind(
@@ -154,6 +174,7 @@ FUNCTION: Final = LiveKind(
     pods=_function_pods,
     controller_options=("--stop-replicas",),
     pod_faults=("kill-worker", "kill-controller", "kill-dataflow", "blind-monitor"),
+    local_faults=("kill-dataflow", "kill-gateway", "stop-gateway"),
     needs=("gateway",),
 )
-NETWORK: Final = replace(QUEUE, pod_faults=("kill-worker", "kill-controller", "blind-monitor"))
+NETWORK: Final = replace(QUEUE, pod_faults=("kill-worker", "kill-controller", "blind-monitor"), local_faults=())

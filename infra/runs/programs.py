@@ -6,9 +6,10 @@ from typing import Final
 
 from infra.runs.context import RunContext
 from infra.runs.faults import Injected
+from penstock.adapters.process_manager import NotRunningError
 from penstock.errors import PenstockError
 
-NO_REPLICA: Final = Injected("no worker was running")
+NO_REPLICA: Final = Injected("no worker was running", hit=False)
 
 
 class ControllerProgram:
@@ -88,8 +89,11 @@ class ProgramReplicas(Replicas):
 
         def signal_all(number: signal.Signals) -> None:
             for name in replicas:
-                self._context.supervisor.signal(name, number)
+                with suppress(NotRunningError):  # it has ended, or is started again
+                    self._context.supervisor.signal(name, number)
 
+        if not replicas:
+            return NO_REPLICA
         signal_all(signal.SIGSTOP)
         return Injected(", ".join(replicas), lambda: signal_all(signal.SIGCONT))
 

@@ -144,7 +144,7 @@ class Supervisor:
         """Send a signal to the program's process. A program without a process is an error."""
         status = self.programs(name).get(name)
         if status is not None and status.pid is None:
-            raise PenstockError(f"{name}: cannot be signalled, it does not run ({status.state})")
+            raise NotRunningError(f"{name}: cannot be signalled, it does not run ({status.state})")
         self._ask(name, "signal", name=name, signum=int(number))
 
     def programs(self, prefix: str = "") -> dict[str, ProgramStatus]:
@@ -207,7 +207,11 @@ class Supervisor:
             ) from None
 
 
-class UnknownProgramError(PenstockError):
+class NotRunningError(PenstockError):
+    """A program has no process now."""
+
+
+class UnknownProgramError(NotRunningError):
     """The supervisor has no program of that name."""
 
 
