@@ -20,7 +20,7 @@ from penstock.errors import PenstockError
 from penstock.fleet_kinds import fleet_kinds, kind_of
 from penstock.measured import JOIN_TIMEOUT_S, POD_JOIN_TIMEOUT_S
 from penstock.parameters import make_parameters, unknown
-from penstock.registry import ScalerClass, find_scaler, is_clairvoyant, parse_scaler, scaler_classes
+from penstock.registry import ScalerClass, find_scaler, is_clairvoyant, parse_scaler, reads_arrivals, scaler_classes
 from penstock.runspec import Arrivals, Fault, FaultKind, RunSpec, ScalerSpec, WorkerSpec, WorldName
 from penstock.systems import NetworkSystem, StreamSystem, System
 from producers.workloads import Playback, parse_workload
@@ -165,6 +165,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         initial_replicas=initial_replicas,
         max_replicas=max_replicas,
         join_timeout_s=join_timeout_s / options.speed,
+        reads_arrivals=reads_arrivals((acting, *shadows)),
         worker=WorkerSpec(**at_speed(msgspec.structs.asdict(worker), options.speed)),
         system=system_at_speed(system, options.speed),
         faults=_faults(experiment, options, duration_s),

@@ -68,6 +68,9 @@ class FleetObservation(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
         return (self,)
 
 
+ARRIVAL_SLOTS: Final = 20
+"""Slots of ``PartitionObservation.arrivals_by_slot``: 50 ms each in a run at speed 1."""
+
 Groups = tuple[tuple[int, ...], ...]
 """Partitions by consumer: what a packing returns and a plan carries."""
 
@@ -76,12 +79,15 @@ class PartitionObservation(msgspec.Struct, frozen=True):
     """One Kafka partition at one instant. A missing commit is None ("no commit yet"), never zero.
 
     ``arrival_rate_per_s`` is Δend/Δt over the monitor's own last whole interval, None before two readings exist.
+    ``arrivals_by_slot``: events of the last second of the run in ``ARRIVAL_SLOTS`` slots of equal length, oldest first; only
+    read for a scaler that ``reads_arrivals``.
     """
 
     partition: int
     end_offset: int | None
     committed_offset: int | None
     arrival_rate_per_s: float | None = None
+    arrivals_by_slot: tuple[int, ...] | None = None
 
     @property
     def lag(self) -> int | None:
@@ -93,7 +99,8 @@ class PartitionObservation(msgspec.Struct, frozen=True):
 
 class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream"):
     """A Kafka consumer group. ``plan`` is the grouping of the last decision, on which the scaler decides next: a late
-    rebalance must not be decided twice. ``assigned``: observed partitions of each replica.
+    rebalance must not be decided twice. ``assigned``: observed partitions of each replica. ``finished``, and of those
+    ``late``, cumulative: events with a result, and those later than the SLO; read like ``arrivals_by_slot``.
     """
 
     partitions: tuple[PartitionObservation, ...] = ()
@@ -101,6 +108,8 @@ class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream
     plan_epoch: int = 0
     assigned: Mapping[str, tuple[int, ...]] = msgspec.field(default_factory=dict)
     last_rebalance_s: float | None = None
+    finished: int | None = None
+    late: int | None = None
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):

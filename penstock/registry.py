@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import traceback
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -62,6 +62,11 @@ def emulated_system(kind: ScalerClass) -> str:
 def emulated_scalers() -> Mapping[str, str]:
     """Names of the registered emulations, each with its system."""
     return {name: system for name, kind in scaler_classes().items() if (system := emulated_system(kind))}
+
+
+def reads_arrivals(specs: Iterable[ScalerSpec]) -> bool:
+    """Whether one of the scalers wants arrivals by slot and counts of late events (``StreamObservation``)."""
+    return any(getattr(find_scaler(each), "reads_arrivals", False) for each in specs)
 
 
 def find_scaler(spec: ScalerSpec) -> ScalerClass:

@@ -134,6 +134,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Upper limit of the fleet."""
     join_timeout_s: float = measured.JOIN_TIMEOUT_S
     """Seconds for which an assignment waits for members that have not joined."""
+    reads_arrivals: bool = False
+    """The monitor of a stream reads arrivals by slot and counts of late events: a scaler asks for them."""
     replica_price_per_hour: float = 0.04
     """Price of a replica, for the cost in the report."""
     worker: WorkerSpec = WorkerSpec()

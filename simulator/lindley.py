@@ -143,3 +143,39 @@ def offsets_at(at_s: float, commits_at_s: Floats, partitions: Records, events: R
         done = np.searchsorted(events["committed_s"][each.begin : each.position], commits_at_s[p], side="right")
         ends[p], commits[p] = each.offset + arrived, each.offset + done
     return ends, commits
+
+
+@njit(cache=True)
+def arrivals_by_slot(at_s: float, slots: int, seconds: float, partitions: Records, events: Records) -> Ints:
+    """Arrivals of each partition in the last ``seconds`` before ``at_s``, by slot of equal length, oldest first."""
+    counts = np.zeros((len(partitions), slots), np.int64)
+    for p in range(len(partitions)):
+        each = partitions[p]
+        arrivals_s = events["arrival_s"][each.begin : each.end]
+        before = np.searchsorted(arrivals_s, at_s - seconds, side="right")
+        for slot in range(slots):
+            until_s = at_s - seconds * (slots - 1 - slot) / slots
+            row = np.searchsorted(arrivals_s, until_s, side="right")
+            counts[p, slot] = row - before
+            before = row
+    return counts
+
+
+@njit(cache=True)
+def count_finished(at_s: float, limit_s: float, counted: Ints, partitions: Records, events: Records) -> tuple[int, int]:
+    """Events that finished by ``at_s`` since the last call, and how many of them took longer than ``limit_s``.
+
+    ``counted`` has the offset up to which each partition was counted, and is moved on: an event that is delivered again
+    counts once.
+    """
+    finished = late = 0
+    for p in range(len(partitions)):
+        each = partitions[p]
+        row = max(each.begin, each.begin + counted[p] - each.offset)
+        while row < each.position and events[row].finished_s <= at_s:
+            finished += 1
+            if events[row].finished_s - events[row].arrival_s > limit_s + TOLERANCE_S:
+                late += 1
+            row += 1
+        counted[p] = max(counted[p], each.offset + row - each.begin)
+    return finished, late

@@ -9,7 +9,18 @@ import numpy as np
 from penstock.clock import NANOS_PER_SECOND
 from penstock.schedule import Schedule
 from simulator.engine import COMPLETED, EventTable, Flags, Floats, Ints
-from simulator.lindley import EVENT, NEVER, PARTITION, REPLICA, Records, commit, offsets_at, serve
+from simulator.lindley import (
+    EVENT,
+    NEVER,
+    PARTITION,
+    REPLICA,
+    Records,
+    arrivals_by_slot,
+    commit,
+    count_finished,
+    offsets_at,
+    serve,
+)
 
 STAGE = "payment"
 FRESH = np.array((0.0, 0.0, -1.0, 0.0, -NEVER, 0, 0, 0, 0), REPLICA)
@@ -32,7 +43,8 @@ class PartitionedEvents:
         self.replicas = np.full(64, FRESH)
         self.redelivered: list[EventTable] = []
         """Results of events that were delivered again."""
-        self._added = self._replicas = 0
+        self._added = self._replicas = self._finished = self._late = 0
+        self._counted = np.zeros(partitions, np.int64)
         self._held: dict[int, tuple[int, ...]] = {}
         self.assign({})
 
@@ -89,6 +101,21 @@ class PartitionedEvents:
         """(end offset at ``at_s``, committed offset at ``commits_at_s[p]``) of each partition p."""
         ends, commits = offsets_at(at_s, commits_at_s, self.partitions, self.events)
         return ends, commits
+
+    def arrivals_by_slot(self, at_s: float, slots: int, seconds: float) -> Ints:
+        """See ``lindley.arrivals_by_slot``."""
+        counts: Ints = arrivals_by_slot(at_s, slots, seconds, self.partitions, self.events)
+        return counts
+
+    def count_finished(self, at_s: float, limit_s: float) -> tuple[int, int]:
+        """Events that had finished by ``at_s``, and those of them that took longer than ``limit_s``, cumulative.
+
+        Call it before each ``add``, which removes finished events.
+        """
+        finished, late = count_finished(at_s, limit_s, self._counted, self.partitions, self.events)
+        self._finished += finished
+        self._late += late
+        return self._finished, self._late
 
     # --- replicas ----------------------------------------------------------------------------------------------------
 

@@ -7,12 +7,13 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Self, cast
 
+import msgspec
 import numpy as np
 
 from controller.fleets.stream.assignment import AssignmentPlanner
 from controller.fleets.stream.monitor import KafkaMonitor, OffsetReader, OffsetReading
 from controller.fleets.stream.replica_set import ConsumerReplicaSet
-from penstock.contracts import Accepted, Decision, Groups, Phase, ReplicaCounts, ReplicaEvent
+from penstock.contracts import ARRIVAL_SLOTS, Accepted, Decision, Groups, Phase, ReplicaCounts, ReplicaEvent
 from penstock.distributions import draw_s
 from penstock.errors import PenstockError
 from penstock.limits import clamp_targets
@@ -184,6 +185,8 @@ class StreamEngine(FaultInjection):
             self._event_queue.at(from_s, lambda: self._take_more(schedule))
 
     def _take_more(self, schedule: Schedule) -> None:
+        if self._spec.reads_arrivals:
+            self.topic.count_finished(self.now_s, self._spec.slo_s)
         self._sink(self._add(schedule))
         self._await_more()
 
@@ -194,7 +197,14 @@ class StreamEngine(FaultInjection):
             spread_s = self._streams[READINGS].normal(0.0, self._system.staleness_sd_s, self._spec.partitions)
             late_s = late_s + np.abs(spread_s)
         ends, commits = self.topic.offsets(self.now_s, self.now_s - late_s)
-        return OffsetReading(self.now_s, dict(enumerate(ends.tolist())), dict(enumerate(commits.tolist())), {})
+        offsets = OffsetReading(self.now_s, dict(enumerate(ends.tolist())), dict(enumerate(commits.tolist())), {})
+        if not self._spec.reads_arrivals:
+            return offsets
+        slots = self.topic.arrivals_by_slot(self.now_s, ARRIVAL_SLOTS, 1.0 / self._spec.speed)
+        finished, late = self.topic.count_finished(self.now_s - self._system.staleness_s, self._spec.slo_s)
+        return msgspec.structs.replace(
+            offsets, arrivals=dict(enumerate(map(tuple, slots.tolist()))), finished=finished, late=late
+        )
 
     # --- replicas -----------------------------------------------------------------------------------------------------
 

@@ -85,4 +85,41 @@ BY_RATE = Family(
     marks=frozenset({"MWF", "needed_up"}),
 )
 
-FAMILIES = (PACKING, BINSCALE, BY_RATE)
+
+def _trade(terms: Terms) -> list[str]:
+    """The candidates of one replica fewer, the chosen number, and one more: late events, their price, the choice."""
+    candidates, chosen, price = as_list(terms["candidates"]), terms["chosen"], terms["price_s"]
+    columns = [as_list(terms[name]) for name in TRADE[2:]]
+    lines = []
+    for index, (replicas, changed) in enumerate(zip(candidates, as_list(terms["regrouped"]), strict=True)):
+        if not isinstance(chosen, int) or abs(replicas - candidates[chosen]) > 1:
+            continue
+        by_load, by_jump, waiting, by_pause, cost = (number(column[index]) for column in columns)
+        name = f"{replicas} replica{'s' if replicas > 1 else ''}{', regrouped' if changed else ''}"
+        lines.append(
+            f"{name}: J = {number(terms['horizon_s'])} · "
+            f"({replicas} + {number(price)} · ({by_load} late + {by_jump} by jumps)) "
+            f"+ {number(price)} · ({waiting} waiting too long + {by_pause} by the rebalance) = {cost}"
+            f"{' ← least' if index == chosen else ''}"
+        )
+    return lines
+
+
+TRADE = ("candidates", "regrouped", "late_by_load", "late_by_jump", "late_waiting", "late_by_pause", "cost")
+
+NEWSVENDOR = Family(
+    frozenset({"newsvendor"}),
+    sentences(
+        "m = {forecast} events per interval, next or when a replica requested now serves",
+        "variance of m = {variance}, of the forecast over a start-up = {ahead_variance}",
+        "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",
+        "jumps = {jumps} per interval, to a peak of {peak} events",
+        "the oldest waiting event is {oldest_s} s old",
+        "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",
+        Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s"}), _trade),
+    ),
+    (PARTITIONS,),
+    marks=frozenset({"late_by_load"}),
+)
+
+FAMILIES = (PACKING, BINSCALE, BY_RATE, NEWSVENDOR)

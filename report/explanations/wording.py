@@ -41,6 +41,7 @@ FIELDS: Mapping[str, str] = {
     )
 } | {
     "arrival_scv": "scv of the interarrival time",
+    "arrivals_by_slot": "number of arrivals by slot",
     "arrived": "number of arrivals",
     "busy_s": "busy time",
     "completed": "number of completions",
@@ -49,6 +50,7 @@ FIELDS: Mapping[str, str] = {
     "in_flight": "number in flight",
     "last_rebalance_s": "time of the last rebalance",
     "last_scale_s": "time of the last scale",
+    "late": "number of late events",
     "laxity_s": "laxity",
     "missed": "number of missed deadlines",
     "offered": "number of events offered first",

@@ -488,3 +488,57 @@ def test_a_fault_that_is_not_simulated_is_refused_with_those_that_are() -> None:
 def test_work_without_a_floor_cannot_be_simulated() -> None:
     with pytest.raises(PenstockError, match="service_time_s"):
         make_engine(spec_of(seconds=5, worker=WorkerSpec(service_time_s=0)), uniform(10, 5))
+
+
+# --- arrivals by slot and late events -------------------------------------------------------------------------------
+
+
+def test_arrivals_by_slot_and_late_events_are_counted_only_when_asked_for() -> None:
+    observed = observe(make_engine(spec_of(seconds=5), uniform(50, 5)))
+    assert (observed.finished, observed.late) == (None, None)
+    assert all(each.arrivals_by_slot is None for each in observed.partitions)
+
+
+@pytest.mark.parametrize("speed", [1.0, 2.0])
+def test_slots_have_the_arrivals_of_the_last_second_of_the_run_oldest_first(speed: float) -> None:
+    at_s = np.array([0.02, 0.41, 0.43, 0.96, 1.19]) / speed
+    schedule = Schedule(np.rint(at_s * 1e9).astype(np.int64), np.zeros(5, np.int16), duration_s=2.0)
+    engine = make_engine(spec_of(seconds=2, partitions=2, reads_arrivals=True, speed=speed), schedule)
+    engine.advance(1.2 / speed)
+    first, second = observe(engine).partitions
+    slots = [0] * 20
+    slots[4], slots[15], slots[19] = 2, 1, 1
+    assert first.arrivals_by_slot == tuple(slots)
+    assert second.arrivals_by_slot == (0,) * 20
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_late_and_finished_events_are_those_of_the_results(parts: int) -> None:
+    whole = uniform(300, 9)
+    of_part = np.minimum(whole.intended_offset_ns // (9 * 10**9 // parts), parts - 1)
+    schedules = [
+        Schedule(whole.intended_offset_ns[of_part == part], whole.partition[of_part == part], duration_s=9.0)
+        for part in range(parts)
+    ]
+    more = [(9.0 / parts * part, schedule) for part, schedule in enumerate(schedules) if part]
+    dropped: list[EventTable] = []
+    spec = spec_of(seconds=9, reads_arrivals=True, faults=())
+    engine = StreamEngine(spec, schedules[0], more=more, sink=dropped.append)
+    for second in range(1, 14):
+        engine.advance(second)
+        if second == 4:
+            engine.inject(Fault("kill-worker", at_s=4.0))
+        observed = observe(engine)
+        tables = [*dropped, engine.results()]
+        ids, finished_s, latency_s = (
+            np.concatenate(columns)
+            for columns in (
+                [table.id for table in tables],
+                [table.finished_s for table in tables],
+                [table.finished_s - table.intended_s for table in tables],
+            )
+        )
+        assert observed.finished == len(np.unique(ids[finished_s <= second]))
+        if second <= 4:  # later, some were finished twice
+            assert observed.late == int((latency_s[finished_s <= second] > spec.slo_s + 1e-9).sum())
+    assert observed.late is not None and observed.late > 100

@@ -27,12 +27,18 @@ JITTER: Final = 0.1
 
 
 class OffsetReading(msgspec.Struct, frozen=True):
-    """Offsets by partition at one instant; a partition that could not be read is missing and ``unknown`` says why."""
+    """Offsets by partition at one instant; a partition that could not be read is missing and ``unknown`` says why.
+
+    ``arrivals`` by partition, ``finished`` and ``late``: see ``StreamObservation``; empty and None unless asked for.
+    """
 
     at_s: float
     end: Mapping[int, int]
     committed: Mapping[int, int]
     unknown: Mapping[str, str]
+    arrivals: Mapping[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    finished: int | None = None
+    late: int | None = None
 
 
 class OffsetReader:
@@ -182,10 +188,9 @@ class KafkaMonitor:
         unknown = dict(reading.unknown)
         for partition in sorted(reading.end.keys() - rates.keys()):
             unknown[f"partitions.{partition}.arrival_rate_per_s"] = "needs two readings a second apart"
-        end, committed, rate = reading.end.get, reading.committed.get, rates.get
+        end, committed, rate, slots = reading.end.get, reading.committed.get, rates.get, reading.arrivals.get
         partitions = tuple(
-            PartitionObservation(partition, end(partition), committed(partition), rate(partition))
-            for partition in self._partitions
+            PartitionObservation(each, end(each), committed(each), rate(each), slots(each)) for each in self._partitions
         )
         plans = self._plans()
         plan, rebalanced_ns = plans.current, plans.last_rebalance_ns
@@ -202,6 +207,8 @@ class KafkaMonitor:
             plan_epoch=plan.epoch if plan is not None else 0,
             assigned=plans.assigned(),
             last_rebalance_s=None if rebalanced_ns is None else rebalanced_ns / NANOS_PER_SECOND - self._origin_s,
+            finished=reading.finished,
+            late=reading.late,
         )
 
     def close(self) -> None:

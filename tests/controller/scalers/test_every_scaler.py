@@ -70,6 +70,7 @@ ON_ITS_OWN_KIND = [
     "multiqueue",
     "multiqueue-damped",
     "mwf-rscore",
+    "newsvendor",
     "overprovision",
     "random",
     "single-queue",
@@ -192,14 +193,23 @@ class StreamWorld(World):
     def __init__(self, period_s: float) -> None:
         super().__init__(period_s)
         self.plan: tuple[tuple[int, ...], ...] = ()
+        self.ends = dict.fromkeys(self.partitions, 0)
 
     def seen(self) -> Any:
         parts = []
         for position, partition in enumerate(self.partitions):
             end, done = (count // (2 if position == 0 else 8) for count in (self.arrived, self.completed))
-            parts.append(PartitionObservation(partition, *((None, None) if self.blind else (end, done))))
+            new, self.ends[partition] = end - self.ends[partition], end
+            read = {"arrivals_by_slot": (0, new - new // 3, *(0,) * 17, new // 3)}
+            parts.append(
+                PartitionObservation(partition, None, None)
+                if self.blind
+                else PartitionObservation(partition, end, done, **read)
+            )
         fields = self.common("stream")
         fields.pop("in_flight", None)
+        if not self.blind:
+            fields |= {"finished": self.completed, "late": self.completed // 50}
         return StreamObservation(**fields, partitions=tuple(parts), plan=self.plan)
 
     def follow(self, decision: Decision) -> None:

@@ -67,6 +67,13 @@ SYMBOLS = {"t_iter", "tr_t", "f_up", "f_down", "t_r", "laxity_90", "avg", "cs", 
 """The papers' own, although they look like names of variables."""
 
 SAID: dict[str, tuple[str, ...]] = {
+    "newsvendor": (
+        "m = {forecast} events per interval",
+        "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",
+        "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",
+        "J = {horizon_s} · ({wanted} + {price_s} · (",
+        "← least",
+    ),
     "amesos": (
         "λ = {lambda_per_s}/s",
         "S_t = {S_per_s}/s",
