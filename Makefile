@@ -60,8 +60,8 @@ bench: setup ## run all benchmarks, each beside its reference
 	eval "$$($(BIN)/penstock env)"; \
 	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench" || exit; done
 
-proto: .venv/.synced ## generate the messages of KEDA's external scaler; the files are committed
-	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. controller/keda/externalscaler.proto
+proto: .venv/.synced ## generate the gRPC messages of the external scaler; the files are committed
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. controller/keda/*.proto
 
 lines: ## count the lines of product Python: all .py outside tests/ and docs/
 	@git ls-files -z '*.py' ':!tests' ':!docs' | xargs -0 cat | wc -l
