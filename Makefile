@@ -73,8 +73,8 @@ bench-beside: bench-ready ## run the benchmarks of this checkout and of commit B
 bench-ready: setup
 	@env -u VIRTUAL_ENV UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --quiet --group bench
 
-proto: .venv/.synced ## generate the messages of KEDA's external scaler; the files are committed
-	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. controller/keda/externalscaler.proto
+proto: .venv/.synced ## generate the gRPC messages of the external scaler; the files are committed
+	@$(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=. --pyi_out=. controller/keda/*.proto
 
 lines: ## count the lines of product Python: all .py outside tests/ and docs/
 	@git ls-files -z '*.py' ':!tests' ':!docs' | xargs -0 cat | wc -l

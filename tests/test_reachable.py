@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PYPROJECT["tool"]["importlinter"]["root_packages"]
-GENERATED = ("controller/keda/externalscaler_pb2.py",)
+GENERATED = ("controller/keda/externalscaler_pb2.py", "controller/keda/health_pb2.py")
 LOADED_BY_PATH = ("functions/handlers/", "functions/template/")
 """Folders whose files are built into images or loaded from their path: ``functions.loading``."""
 PLAIN_DECORATORS = {
@@ -51,6 +51,8 @@ CALLED_BY_LIBRARIES = {
     "IsActive": "KEDA's external scaler (gRPC)",
     "StreamIsActive": "KEDA's external scaler (gRPC)",
     "StreamMetricSpec": "KEDA's external scaler (gRPC)",
+    "Check": "gRPC's health service",
+    "Watch": "gRPC's health service",
 }
 """Definitions that override or implement something of a library, by name, with the library's class."""
 

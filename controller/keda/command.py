@@ -24,7 +24,6 @@ def keda(
     import logging
     import signal
 
-    from controller.fleets.stream.group_members import count_partitions
     from controller.keda.metadata import read_trigger
     from controller.keda.service import Fleets, serve
     from penstock.process_main import configure_log
@@ -32,10 +31,8 @@ def keda(
     configure_log({"kafka": logging.CRITICAL})  # the monitors report what matters of it
     given = {"topic": topic, "group": group, "scaler": scaler, "set": " ".join(settings or ())}
     defaults = {key: value for key, value in given.items() if value}
-    if topic and group and scaler:  # report wrong ones now, not when KEDA asks
+    if topic and group and scaler:  # report wrong ones now, not when KEDA asks; Kafka itself may be away
         read_trigger({}, defaults)
-    if topic:
-        count_partitions(kafka, topic)
 
     async def until_stopped() -> None:
         stop = asyncio.Event()

@@ -18,8 +18,10 @@ from controller.fleets.stream.assignment import AssignmentPlanner
 from controller.fleets.stream.group_members import GroupReader, Member
 from controller.fleets.stream.monitor import NO_COMMIT, KafkaMonitor
 from controller.journal import TickRecord
+from controller.keda.caution import Caution
 from controller.keda.hpa import MetricValue, metric_value
 from controller.keda.metadata import Trigger
+from penstock.adapters.kafka import BrokerAwayError
 from penstock.contracts import Accepted, Decision, Groups, Phase, ReplicaCounts, ReplicaEvent, StreamObservation
 from penstock.plan import MemberReport, Plan
 
@@ -27,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class TriggerState(msgspec.Struct, frozen=True):
-    """The current state of a trigger's group. ``wanted``: replicas last decided on, None before the first decision;
+    """The current state of a trigger's group. ``wanted``: replicas for the HPA, None while too little is known;
     ``active``: whether there is work, None while that was never known.
     """
 
@@ -41,22 +43,23 @@ class TriggerFleet:
     """The group of a trigger, as a controller needs it: an actuator that only remembers the decision, the monitor's
     view of replicas and plan, and its monitor, which reads the members before the offsets.
 
-    ``connect`` makes the monitor, given what this fleet knows.
+    ``connect`` makes the monitor, given what this fleet knows; it is made anew when the topic has got partitions.
     """
 
     def __init__(self, trigger: Trigger, reader: GroupReader, connect: Callable[..., KafkaMonitor]) -> None:
         self._trigger, self._fleet = trigger, trigger.group
         self._reader, self._connect = reader, connect
         self._monitor: KafkaMonitor | None = None
-        self._members: Sequence[Member] = ()
+        self._partitions = 0
+        self._members: Sequence[Member] | None = None
         self.actuator = self
         self.wanted: int | None = None
         self._groups: Groups = ()
 
     @property
-    def present(self) -> int:
-        """Replicas that exist, as last read."""
-        if self._trigger.replicas is not None:
+    def present(self) -> int | None:
+        """Replicas that exist, as last read; None before the first reading."""
+        if self._trigger.replicas is not None or self._members is None:
             return self._trigger.replicas
         return math.ceil(len(self._members) / self._trigger.members_per_replica)
 
@@ -82,11 +85,11 @@ class TriggerFleet:
 
     def replicas(self) -> Mapping[str, Phase]:
         """The members, each as a replica that has joined."""
-        return {member.member_id: "joined" for member in self._members}
+        return {member.member_id: "joined" for member in self._members or ()}
 
     def counts(self) -> ReplicaCounts:
         """Replicas by phase."""
-        present = self.present
+        present = self.present or 0
         wanted = present if self.wanted is None else self.wanted
         return ReplicaCounts(
             requested=max(0, wanted - present), joined=min(present, wanted), draining=max(0, present - wanted)
@@ -94,7 +97,7 @@ class TriggerFleet:
 
     def plans(self) -> AssignmentPlanner:
         """The grouping last decided on, which no component follows, and the partitions of the members."""
-        members = {each.member_id: MemberReport("joined", 0, each.partitions) for each in self._members}
+        members = {each.member_id: MemberReport("joined", 0, each.partitions) for each in self._members or ()}
         return AssignmentPlanner(join_timeout_s=0.0, current=Plan(epoch=0, groups=self._groups), members=members)
 
     def start(self, after_step: Callable[[], None]) -> None:  # noqa: ARG002 - the actuator has no events
@@ -102,14 +105,21 @@ class TriggerFleet:
         self._reader.start()
 
     def monitor(self, origin_s: float, blind: Callable[[], bool]) -> "TriggerFleet":
-        """Connected."""
-        self._monitor = self._connect(counts=self.counts, plans=self.plans, origin_s=origin_s, blind=blind)
+        """Itself. It connects at the first observation, since the broker may be away."""
+        self._connect = partial(self._connect, counts=self.counts, plans=self.plans, origin_s=origin_s, blind=blind)
         return self
 
     def observe(self) -> StreamObservation:
-        """Members first, then the offsets."""
-        assert self._monitor is not None
+        """Members first, then the offsets. BrokerAwayError if the topic was never seen."""
         self.look()
+        partitions = self._reader.partitions
+        if partitions is None:
+            raise BrokerAwayError(self._reader.trouble or "the topic was not read yet")
+        if self._monitor is None or partitions != self._partitions:
+            if self._monitor is not None:
+                log.info("topic %s has %d partitions now", self._trigger.topic, partitions)
+                self._monitor.close()
+            self._monitor, self._partitions = self._connect(partitions=partitions), partitions
         return self._monitor.observe()
 
     def stop(self) -> None:
@@ -127,10 +137,11 @@ class ScaledFleet:
     """
 
     def __init__(
-        self, name: str, trigger: Trigger, *, bootstrap: str, partitions: int, notify: Callable[[], None] = lambda: None
+        self, name: str, trigger: Trigger, *, bootstrap: str, notify: Callable[[], None] = lambda: None
     ) -> None:
         self.name, self.trigger = name, trigger
         self.state = TriggerState()
+        self._caution = Caution(trigger.scale_in_hold_s)
         self._notify = notify
         self._clock = StoppableClock()
         scaler = make_live_scaler(trigger.scaler, StreamObservation)
@@ -140,7 +151,6 @@ class ScaledFleet:
             bootstrap=bootstrap,
             topic=topic,
             group=group,
-            partitions=partitions,
             clock=self._clock,
             period_s=scaler.period_s,
             fleet=group,
@@ -153,14 +163,18 @@ class ScaledFleet:
         """Begin to tick."""
         self._thread.start()
 
+    def end(self) -> None:
+        """Have the loop end."""
+        self._clock.stop()
+
     def stop(self) -> None:
         """End the loop; returns when it has ended."""
-        self._clock.stop()
+        self.end()
         if self._thread.is_alive():
             self._thread.join()
 
     def value(self) -> MetricValue | None:
-        """For the HPA now; None before the first decision."""
+        """For the HPA now; None while too little is known."""
         wanted, current = self.state.wanted, self.state.current
         return None if wanted is None else metric_value(wanted, current, self.trigger.hpa_tolerance)
 
@@ -170,17 +184,19 @@ class ScaledFleet:
         decision = record.decisions[record.acting]
         if fleet.wanted is None and decision.action == "none":
             fleet.wanted = record.observation.replicas.current
-        wanted, active = fleet.wanted, is_active(record.observation)
+        if any(each.end_offset is not None for each in getattr(record.observation, "partitions", ())):
+            self._caution.take(record.time_s, fleet.wanted, fleet.present)
+        wanted, active = self._caution.told, is_active(record.observation)
         self.state = TriggerState(
             wanted=wanted,
-            current=fleet.present,
+            current=fleet.present or 0,
             active=before.active if active is None else active,
             why=record.note or reason_of(decision, self.trigger.group),
         )
         if record.note and record.note != before.why:
             log.warning("%s: %s", self.name, record.note)
         if wanted != before.wanted:
-            log.info("%s: %s wants %s replicas, there are %d", self.name, record.acting, wanted, fleet.present)
+            log.info("%s: %s wants %s replicas, there are %d", self.name, record.acting, wanted, self.state.current)
             if (value := self.value()) is not None and value.nudged:
                 log.info("%s: %s", self.name, value.nudged)
         if self.state != before:
@@ -200,5 +216,5 @@ def is_active(observation: object) -> bool | None:
             return True
         if each.end_offset and each.lag is None and reason == NO_COMMIT:
             return True
-        unknown |= each.lag is None and each.end_offset != 0
+        unknown |= (each.lag is None and each.end_offset != 0) or each.arrival_rate_per_s is None
     return None if unknown else False

@@ -1,7 +1,8 @@
 """Metadata of a ScaledObject's trigger: the group and its scaler.
 
-Keys are those of ``KEYS``; the command's options are their defaults. Keys that KEDA itself reads (the service's
-address, certificates) are ignored; any other is an error, since a misspelt one would be a silent default.
+Keys are those of ``KEYS``; the command's options are their defaults. KEDA reads the service's address itself. Its
+settings for TLS are refused, because this service has none; any other key is an error, since a misspelt one would be a
+silent default.
 """
 
 from collections.abc import Mapping
@@ -25,11 +26,14 @@ KEYS: Final = {
     "membersPerReplica": "members of the group that one replica is (its threads); 1 by default",
     "maxReplicas": "maximum of the scaler's decision; the ScaledObject's maxReplicaCount",
     "hpaTolerance": "the HPA's tolerance; 0.1 by default, 0 where behavior.*.tolerance is 0",
+    "scaleInHoldSeconds": "no scale-in for so long after a start or an outage; 60 by default",
 }
-KEDAS_OWN: Final = frozenset(
-    {"scalerAddress", "enableTLS", "unsafeSsl", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey",
-     "insecureSkipVerify", "metricType"}
-)  # fmt: skip
+ADDRESS: Final = "scalerAddress"
+TLS: Final = frozenset(
+    {"enableTLS", "unsafeSsl", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "insecureSkipVerify"}
+)
+"""KEDA's own settings of an encrypted connection to the service."""
+OFF: Final = ("", "false")
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +46,15 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     members_per_replica: int = 1
     max_replicas: int | None = None
     hpa_tolerance: float = 0.1
+    scale_in_hold_s: float = 60.0
 
 
 def read_trigger(metadata: Mapping[str, str], defaults: Mapping[str, str]) -> Trigger:
     """A trigger from its metadata, with ``defaults`` (same keys) for what it leaves out. PenstockError in one line."""
-    for key in metadata:
-        if key not in KEYS and key not in KEDAS_OWN:
+    for key, value in metadata.items():
+        if key in TLS and value.lower() not in OFF:
+            raise PenstockError(f"{key}: this service has no TLS; leave it out, or encrypt the way with a service mesh")
+        if key not in KEYS and key not in TLS and key != ADDRESS:
             raise unknown("metadata", key, KEYS, f"a trigger of Penstock's has {', '.join(KEYS)}")
     given = {**defaults, **{key: value for key, value in metadata.items() if key in KEYS and value}}
     if "scaler" in metadata and "set" not in metadata:
@@ -70,6 +77,7 @@ def read_trigger(metadata: Mapping[str, str], defaults: Mapping[str, str]) -> Tr
         members_per_replica=_number("membersPerReplica", given, int, least=1) or 1,
         max_replicas=_number("maxReplicas", given, int, least=1),
         hpa_tolerance=_number("hpaTolerance", {"hpaTolerance": "0.1", **given}, float, least=0),
+        scale_in_hold_s=_number("scaleInHoldSeconds", {"scaleInHoldSeconds": "60", **given}, float, least=0),
     )
 
 

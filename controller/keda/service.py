@@ -1,7 +1,8 @@
 """The external-scaler service: KEDA asks over gRPC, control loops in threads have the answers ready.
 
 One loop per trigger. It starts with KEDA's first request and ends ``FORGET_S`` after the last: KEDA does not report a
-deleted ScaledObject.
+deleted ScaledObject. No request waits for Kafka: KEDA evaluates a ScaledObject's fallback only if it has the metric's
+spec, and takes a trigger that answers too late for an inactive one.
 """
 
 import asyncio
@@ -15,15 +16,14 @@ from typing import Any, Final
 
 import grpc
 import grpc.aio
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from controller.fleets.stream.group_members import count_partitions
 from controller.keda import externalscaler_pb2 as wire
+from controller.keda import health_pb2 as health
 from controller.keda.fleet import ScaledFleet
 from controller.keda.hpa import TARGET
 from controller.keda.metadata import Trigger, read_trigger
-from penstock.adapters.kafka import BrokerAwayError
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,11 @@ FORGET_S: Final = 600.0
 STREAM_CHECK_S: Final = 5.0
 """How often an idle stream is checked."""
 GRACE_S: Final = 1.0
+
+SCALER: Final = wire.DESCRIPTOR.services_by_name["ExternalScaler"]
+HEALTH: Final = health.DESCRIPTOR.services_by_name["Health"]
+SERVICES: Final = ("", SCALER.full_name)
+"""Whose health can be asked; empty: the server's."""
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """A trigger: namespace/name of its ScaledObject, and its metadata."""
@@ -53,25 +58,18 @@ class Fleets:
         self._news = asyncio.Event()
 
     def of(self, reference: wire.ScaledObjectRef) -> ScaledFleet:
-        """The fleet of a trigger, started if it is new. PenstockError if its metadata or its topic is wrong,
-        BrokerAwayError if the broker does not answer.
-        """
+        """The fleet of a trigger, started if it is new; returns at once. PenstockError if its metadata is wrong."""
         name = f"{reference.namespace or 'default'}/{reference.name}"
         key = (name, tuple(sorted(reference.scalerMetadata.items())))
         with self._lock:
             self._asked_s[key] = time.monotonic()
             if (known := self._fleets.get(key)) is not None:
                 return known
-        trigger = read_trigger(reference.scalerMetadata, self._defaults)
-        partitions = count_partitions(self._bootstrap, trigger.topic)
-        with self._lock:
-            if key not in self._fleets:
-                log.info("%s: %s on group %s of topic %s", name, trigger.scaler.name, trigger.group, trigger.topic)
-                self._fleets[key] = ScaledFleet(
-                    name, trigger, bootstrap=self._bootstrap, partitions=partitions, notify=self._notify
-                )
-                self._fleets[key].start()
-            return self._fleets[key]
+            trigger = read_trigger(reference.scalerMetadata, self._defaults)
+            log.info("%s: %s on group %s of topic %s", name, trigger.scaler.name, trigger.group, trigger.topic)
+            fleet = self._fleets[key] = ScaledFleet(name, trigger, bootstrap=self._bootstrap, notify=self._notify)
+            fleet.start()
+            return fleet
 
     def forget(self) -> None:
         """End the loops that are no longer requested."""
@@ -89,6 +87,8 @@ class Fleets:
         """End all loops."""
         with self._lock:
             fleets = list(self._fleets.values())
+        for fleet in fleets:  # all at once: each may wait for an absent broker
+            fleet.end()
         for fleet in fleets:
             fleet.stop()
 
@@ -109,15 +109,15 @@ class Fleets:
 
 
 class Facade:
-    """KEDA's gRPC methods. Wrong metadata give INVALID_ARGUMENT with one line. An unknown value gives UNAVAILABLE;
-    after the first decision the last value is kept.
+    """KEDA's gRPC methods; each answers at once. Wrong metadata give INVALID_ARGUMENT with one line. An unknown value
+    gives UNAVAILABLE; after the first decision the last value is kept.
     """
 
     def __init__(self, fleets: Fleets) -> None:
         self._fleets = fleets
 
     async def GetMetricSpec(self, request: wire.ScaledObjectRef, context: Context) -> wire.GetMetricSpecResponse:
-        """Target 1: the value is the number of replicas."""
+        """Target 1: the value is the number of replicas. From the metadata alone."""
         return _spec(await self._fleet(request, context))
 
     async def GetMetrics(self, request: wire.GetMetricsRequest, context: Context) -> wire.GetMetricsResponse:
@@ -125,7 +125,7 @@ class Facade:
         fleet = await self._fleet(request.scaledObjectRef, context)
         value = fleet.value()
         if value is None:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{fleet.name}: no decision yet ({fleet.state.why})")
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{fleet.name}: not known yet ({fleet.state.why})")
         metric = wire.MetricValue(
             metricName=request.metricName or metric_name(fleet.trigger),
             metricValue=math.ceil(value.value),
@@ -166,14 +166,37 @@ class Facade:
 
     async def _fleet(self, reference: wire.ScaledObjectRef, context: Context) -> ScaledFleet:
         try:
-            # Looking up a topic waits for the broker; other calls must not wait for it.
-            return await asyncio.to_thread(self._fleets.of, reference)
+            return self._fleets.of(reference)
         except PenstockError as error:
             log.warning("%s/%s: %s", reference.namespace, reference.name, error)
-            away = isinstance(error, BrokerAwayError)
-            code = grpc.StatusCode.UNAVAILABLE if away else grpc.StatusCode.INVALID_ARGUMENT
-            await context.abort(code, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise
+
+
+class Health:
+    """gRPC's health service: it answers, so the process serves. Kafka does not count, or an outage of it would have the
+    kubelet restart the scaler, which then has no memory.
+    """
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+
+    async def Check(self, request: health.HealthCheckRequest, context: Context) -> health.HealthCheckResponse:
+        """SERVING until the end."""
+        if request.service not in SERVICES:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service!r}")
+        return self._status()
+
+    async def Watch(self, request: health.HealthCheckRequest, _: Context) -> AsyncIterator[health.HealthCheckResponse]:
+        """The same, and the end."""
+        known = request.service in SERVICES
+        yield self._status() if known else health.HealthCheckResponse(status="SERVICE_UNKNOWN")
+        await self._stop.wait()
+        if known:
+            yield self._status()
+
+    def _status(self) -> health.HealthCheckResponse:
+        return health.HealthCheckResponse(status="NOT_SERVING" if self._stop.is_set() else "SERVING")
 
 
 def metric_name(trigger: Trigger) -> str:
@@ -186,16 +209,15 @@ def _spec(fleet: ScaledFleet) -> wire.GetMetricSpecResponse:
     return wire.GetMetricSpecResponse(metricSpecs=[spec])
 
 
-def _handlers(facade: Facade) -> grpc.GenericRpcHandler:
-    """The methods of ``externalscaler.proto``, which ``facade`` implements under their names."""
+def _handlers(service: ServiceDescriptor, implementation: object) -> grpc.GenericRpcHandler:
+    """The methods of a service, which ``implementation`` has under their names."""
 
     def handler(method: MethodDescriptor) -> Any:
         streamed = method.server_streaming
         make = grpc.unary_stream_rpc_method_handler if streamed else grpc.unary_unary_rpc_method_handler
         request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        return make(getattr(facade, method.name), request.FromString, response.SerializeToString)
+        return make(getattr(implementation, method.name), request.FromString, response.SerializeToString)
 
-    service = wire.DESCRIPTOR.services_by_name["ExternalScaler"]
     return grpc.method_handlers_generic_handler(
         service.full_name, {method.name: handler(method) for method in service.methods}
     )
@@ -206,7 +228,7 @@ async def serve(fleets: Fleets, listen: str, stop: asyncio.Event) -> None:
     address is not available.
     """
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((_handlers(Facade(fleets)),))
+    server.add_generic_rpc_handlers((_handlers(SCALER, Facade(fleets)), _handlers(HEALTH, Health(stop))))
     try:
         port = server.add_insecure_port(listen)
     except RuntimeError:

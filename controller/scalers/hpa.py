@@ -19,7 +19,8 @@ from penstock.contracts import FleetObservation
 @dataclass(frozen=True)
 class HpaParameters(HpaRules):
     """``metric`` backlog: events; utilisation: busy share of a replica; both against ``target_per_replica``. ``rate``:
-    arrivals against ``target_rate_per_s``. An HPA has no defaults for targets.
+    arrivals against ``target_rate_per_s``. An HPA has no defaults for targets. Utilisation is a metric of pods, the
+    other two are external.
     ``service_rate_per_s`` is for utilisation where the fleet measures neither busy time nor rate.
     """
 
@@ -64,7 +65,9 @@ class Hpa(SingleFleetScaler[HpaParameters, HpaState]):
             total, target = known_rate(part, "arrived", state.arrivals, self.period_s), p.target_rate_per_s
         else:
             total = self._busy_replicas(part, state)
-        replicas, history, why = recommend(total, target, part.time_s, part.replicas, p, state.history)
+        replicas, history, why = recommend(
+            total, target, part.time_s, part.replicas, p, state.history, of_pods=p.metric == "utilisation"
+        )
         return resize(part, replicas, {"metric": p.metric, **why}), msgspec.structs.replace(state, history=history)
 
     def _busy_replicas(self, part: FleetObservation, state: HpaState) -> float:

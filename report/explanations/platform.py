@@ -15,7 +15,9 @@ HPA_SENTENCES = sentences(
     "none ready, no ratio; without load? {within_tolerance}",
     "desired = {desired} (⌈Σ metric / target⌉; within the tolerance the replicas that there are)",
     "highest desired of {recommendations_in_window} in the stabilisation window of {stabilisation_s} s "
-    "= {highest_in_window}: nothing below it while the fleet shrinks",
+    "= {highest_in_window}",
+    "stabilised = {stabilised}: the highest, or a rise as desired where the HPA has a behavior (here? {behavior})",
+    "scale-up limit = max({up_factor} · {replicas}, {up_to_pods}) = {scale_up_limit}",
     "scale-up limit = max({up_factor} · {replicas}, {replicas} + {up_pods}) = {scale_up_limit}",
 )
 

@@ -1,15 +1,17 @@
-"""Members of a consumer group, as its broker reports them: for fleets whose members do not report themselves.
+"""Members of a consumer group and partitions of its topic, as their broker reports them.
 
-Consumers that another component starts (a ScaledObject's pods, a user's own processes) report to no plan service.
+For fleets whose members do not report themselves: consumers that another component starts (a ScaledObject's pods, a
+user's own processes) report to no plan service.
 """
 
 import logging
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, for_code
 
 from penstock.adapters.kafka import broker_errors, make_consumer
 from penstock.errors import PenstockError
@@ -30,9 +32,21 @@ class Member(msgspec.Struct, frozen=True):
     partitions: tuple[int, ...] = ()
 
 
+class AdminClient(KafkaAdminClient):  # type: ignore[misc]
+    """kafka-python's, which leaves a thread and three descriptors behind where it finds no broker; this ends them."""
+
+    def __init__(self, **settings: Any) -> None:
+        try:
+            super().__init__(**settings)
+        except KafkaError:
+            self._closed = False  # set by a client that has connected only; ``close`` asks for it
+            self.close()
+            raise
+
+
 class GroupReader:
-    """Reads the members of ``group`` and their partitions of ``topic``: ``read`` once, ``start`` every second in a
-    thread, so that no caller waits for an absent broker.
+    """Reads the members of ``group``, their partitions of ``topic``, and how many partitions that has: ``read`` and
+    ``count`` once, ``start`` every second in a thread, so that no caller waits for an absent broker.
 
     Uses kafka-python's admin client: librdkafka's ends the process when an absent broker returns
     (docs/decisions/0004; seen with this request, too). It does not support groups of the KIP-848 protocol.
@@ -43,9 +57,17 @@ class GroupReader:
         self._admin: Any = None
         self.members: tuple[Member, ...] | None = None
         """The last reading; None before the first."""
+        self.partitions: int | None = None
+        """The last count; None before the first."""
         self._trouble = LogOnce(log, f"members of group {group} are unknown: %s")
+        self._topic_trouble = LogOnce(log, f"partitions of topic {topic} are unknown: %s")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"members of {group}", daemon=True)
+
+    @property
+    def trouble(self) -> str:
+        """Why the last reading failed; empty if it did not."""
+        return self._topic_trouble.trouble or self._trouble.trouble
 
     def start(self) -> None:
         """Begin to read every second."""
@@ -60,26 +82,43 @@ class GroupReader:
 
     def read(self) -> tuple[Member, ...] | None:
         """The members now, in order of their ids; None while the broker does not answer."""
-        try:
-            if self._admin is None:
-                self._admin = KafkaAdminClient(
-                    bootstrap_servers=self._bootstrap,
-                    client_id=f"{self._group}-observer",
-                    request_timeout_ms=round(REQUEST_S * 1000),
-                    bootstrap_timeout_ms=round(REQUEST_S * 1000),
-                )
-            described = self._admin.describe_groups([self._group])[self._group]
-        except (KafkaError, OSError) as error:
-            self._trouble.note(f"{type(error).__name__}: {error}")
-            self._close()
+        described = self._ask(lambda admin: admin.describe_groups([self._group])[self._group], self._trouble)
+        if described is None:
             return None
         refusal = described["error"] or ""
         if refusal and (described["group_state"] != "Dead" or "not a classic group" in refusal):
             self._trouble.note(refusal)
             return None
-        self._trouble.note("")
+        self._trouble.clear()
         members = (Member(each["member_id"], each["client_id"], self._held(each)) for each in described["members"])
         return tuple(sorted(members, key=lambda member: member.member_id))
+
+    def count(self) -> int | None:
+        """Partitions of the topic now; None while the broker does not answer, or where there is no such topic."""
+        described = self._ask(lambda admin: admin.describe_topics([self._topic])[0], self._topic_trouble)
+        if described is None:
+            return None
+        if described["error_code"]:
+            self._topic_trouble.note(f"{for_code(described['error_code']).__name__} at {self._bootstrap}")
+            return None
+        self._topic_trouble.clear()
+        return len(described["partitions"])
+
+    def _ask(self, request: Callable[[Any], Any], trouble: LogOnce) -> Any:
+        """The answer of the admin client; None, and a note of the trouble, where there is none."""
+        try:
+            if self._admin is None:
+                self._admin = AdminClient(
+                    bootstrap_servers=self._bootstrap,
+                    client_id=f"{self._group}-observer",
+                    request_timeout_ms=round(REQUEST_S * 1000),
+                    bootstrap_timeout_ms=round(REQUEST_S * 1000),
+                )
+            return request(self._admin)
+        except (KafkaError, OSError) as error:
+            trouble.note(f"{type(error).__name__}: {error}")
+            self._close()
+            return None
 
     def _held(self, described: dict[str, Any]) -> tuple[int, ...]:
         """Partitions of the topic; none while the group rebalances."""
@@ -90,6 +129,8 @@ class GroupReader:
         while True:
             if (members := self.read()) is not None:
                 self.members = members
+            if self._admin is not None and (partitions := self.count()) is not None:
+                self.partitions = partitions
             if self._stopping.wait(INTERVAL_S):
                 return
 

@@ -1,10 +1,11 @@
 """One sync of Kubernetes' HorizontalPodAutoscaler, from a metric to replicas; KEDA passes its metrics to it as well.
 
-Read from its controller (replica calculator, stabilisation and scale-up policies with their defaults), 2026.
+Read from its controller, 1.34, in 2026. It has two paths: one for an HPA without ``spec.behavior``, which is KEDA's
+default, and one for an HPA with it. Only the second has policies; only the first follows a peak that has passed.
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,23 +16,27 @@ from penstock.contracts import ReplicaCounts, Term
 
 UP_FACTOR = 2
 UP_PODS = 4
-"""Default scale-up policies: at most 100 % or four pods more in a sync period, whichever is larger."""
+"""Scale-up limit of a sync: twice the replicas, or without behavior four, with its default policies four more, if that
+is more.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HpaRules(BoundedParameters):
-    """Settings of an HPA. ``ratio_over``: the tolerance compares with the ready replicas, or with all that exist, as
-    the controller does for external metrics.
+    """Settings of an HPA. ``behavior``: it has a ``spec.behavior``, with the default policies and no scale-up window.
+    ``stabilisation_s``: the window, behavior's for scale-down or the controller's.
     """
 
     tolerance: NotNegative = 0.1
     stabilisation_s: NotNegative = 300.0
-    ratio_over: Literal["ready", "existing"] = "ready"
+    behavior: bool = False
     decision_interval_s: Positive = 15.0
 
 
 class HpaHistory(msgspec.Struct, frozen=True):
-    """Recommendations within the stabilisation window, oldest first, as (time in s, replicas)."""
+    """Recommendations within the stabilisation window, oldest first, as (time in s, replicas): as computed from the
+    metric, before stabilisation, limit and bounds.
+    """
 
     recommendations: tuple[tuple[float, int], ...] = ()
 
@@ -45,10 +50,18 @@ class Recommendation(NamedTuple):
 
 
 def recommend(
-    total: float, target: float, time_s: float, replicas: ReplicaCounts, rules: HpaRules, history: HpaHistory
+    total: float,
+    target: float,
+    time_s: float,
+    replicas: ReplicaCounts,
+    rules: HpaRules,
+    history: HpaHistory,
+    *,
+    of_pods: bool = False,
 ) -> Recommendation:
     """One sync: ratio and tolerance, ⌈Σ / target⌉, stabilisation, scale-up limit, bounds. ``target``: the metric's
-    average value per replica.
+    average value per replica. ``of_pods``: pods have the metric, so that the ratio is over the ready ones; an external
+    metric is divided by all that exist.
 
     A number outside the bounds, zero included, is brought within them regardless of the metric. No HPA goes below one.
     """
@@ -58,22 +71,25 @@ def recommend(
         return Recommendation(bounded, history, {"replicas": current, "bounded": bounded})
     # A new HPA counts the number it finds as a recommendation: nothing shrinks in its first minutes.
     known = history.recommendations or ((time_s, current),)
-    counted = replicas.joined if rules.ratio_over == "ready" else current
-    why: dict[str, Term] = {"sum": total, "target": target, "replicas": current, rules.ratio_over: counted}
+    counted = replicas.joined if of_pods else current
+    why: dict[str, Term] = {"sum": total, "target": target, "replicas": current}
+    why["ready" if of_pods else "existing"] = counted
     desired = desired_replicas(total, target, current, counted, rules.tolerance, why)
     window = tuple(each for each in known if time_s - each[0] < rules.stabilisation_s - TOLERANCE_S)
     window = (*window, (time_s, desired))
     highest = max(recommended for _, recommended in window)
-    stabilised = desired if desired > current else min(current, highest)
-    limit = max(current * UP_FACTOR, current + UP_PODS)
+    stabilised = max(desired, min(current, highest)) if rules.behavior else highest
+    limit = max(current * UP_FACTOR, UP_PODS + (current if rules.behavior else 0))
     wanted = max(least, min(stabilised, limit, rules.max_replicas or limit))
     why |= {
         "desired": desired,
         "stabilisation_s": rules.stabilisation_s,
         "recommendations_in_window": len(window),
         "highest_in_window": highest,
+        "behavior": rules.behavior,
+        "stabilised": stabilised,
         "up_factor": UP_FACTOR,
-        "up_pods": UP_PODS,
+        "up_pods" if rules.behavior else "up_to_pods": UP_PODS,
         "scale_up_limit": limit,
         "min_replicas": least,
         "max_replicas": rules.max_replicas,

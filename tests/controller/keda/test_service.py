@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from controller.fleets.stream.group_members import Member
-from controller.fleets.stream.monitor import NO_COMMIT, KafkaMonitor
+from controller.fleets.stream.monitor import NO_COMMIT
 from controller.keda.fleet import TriggerFleet, is_active
 from controller.keda.metadata import Trigger, read_trigger
+from penstock.adapters.kafka import BrokerAwayError
 from penstock.contracts import Decision, PartitionObservation, ReplicaCounts, StreamObservation
 from penstock.errors import PenstockError
 from penstock.runspec import ScalerSpec
@@ -53,6 +54,12 @@ def test_another_scaler_than_the_commands_does_not_get_its_settings() -> None:
         ({"set": "binpack.f_up=1"}, "is for another scaler than linear"),
         ({"maxReplicas": "many"}, "maxReplicas: 'many' is not a number"),
         ({"membersPerReplica": "0"}, "membersPerReplica: 0 is too small"),
+        ({"scaleInHoldSeconds": "-1"}, "scaleInHoldSeconds: -1 is too small"),
+        ({"enableTLS": "true"}, "enableTLS: this service has no TLS"),
+        ({"caCert": "LS0t"}, "caCert: this service has no TLS"),
+        ({"tlsClientCert": "LS0t"}, "tlsClientCert: this service has no TLS"),
+        ({"unsafeSsl": "true"}, "unsafeSsl: this service has no TLS"),
+        ({"metricType": "Value"}, "unknown metadata 'metricType'"),
     ],
 )
 def test_wrong_metadata_are_told_in_one_line(metadata: dict[str, str], message: str) -> None:
@@ -60,6 +67,10 @@ def test_wrong_metadata_are_told_in_one_line(metadata: dict[str, str], message: 
         read_trigger(metadata, DEFAULTS)
     assert message in str(told.value)
     assert "\n" not in str(told.value)
+
+
+def test_tls_that_is_switched_off_is_no_error() -> None:
+    assert read_trigger({"enableTLS": "false", "unsafeSsl": "false", "caCert": ""}, DEFAULTS).topic == "orders"
 
 
 def test_a_trigger_without_a_topic_is_told_what_it_lacks() -> None:
@@ -80,7 +91,8 @@ def test_there_is_something_to_do_while_events_wait_or_arrive_or_nobody_ever_loo
     assert is_active(seen(PartitionObservation(0, 10, 9))) is True
     assert is_active(seen(PartitionObservation(0, 10, 10, arrival_rate_per_s=2.0))) is True
     assert is_active(seen(PartitionObservation(0, 10, None), unknown=uncommitted)) is True
-    assert is_active(seen(PartitionObservation(0, 10, 10), PartitionObservation(1, 0, None))) is False
+    idle = PartitionObservation(0, 10, 10, arrival_rate_per_s=0.0)
+    assert is_active(seen(idle, PartitionObservation(1, 0, None, arrival_rate_per_s=0.0))) is False
 
 
 def test_activity_is_unknown_where_an_offset_is() -> None:
@@ -91,24 +103,44 @@ def test_activity_is_unknown_where_an_offset_is() -> None:
     assert is_active(seen()) is None
 
 
+def test_a_group_whose_arrivals_were_not_measured_yet_is_not_idle() -> None:
+    assert is_active(seen(PartitionObservation(0, 10, 10))) is None
+
+
 # --- replicas --------------------------------------------------------------------------------------------------------
 
 
 class Reader:
-    """Sees ``readings`` members, one after the other."""
+    """Sees ``readings`` members, one after the other, and a topic that has ``partitions``."""
+
+    trouble = ""
 
     def __init__(self, readings: Sequence[int | None]) -> None:
         self.left = iter(readings)
+        self.partitions: int | None = None
 
     @property
     def members(self) -> Sequence[Member] | None:
-        count = next(self.left)
+        count = next(self.left, None)
         return None if count is None else [Member(f"m{number}", "c", (number,)) for number in range(count)]
+
+
+class Monitor:
+    """Sees as many partitions as it was made for."""
+
+    def __init__(self, partitions: int, **_: object) -> None:
+        self.partitions, self.closed = partitions, False
+
+    def observe(self) -> StreamObservation:
+        return seen(*(PartitionObservation(number, 1, 1) for number in range(self.partitions)))
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def target(*readings: int | None, **trigger: int) -> TriggerFleet:
     described = Trigger(topic="orders", group="shop", scaler=ScalerSpec(name="linear"), **trigger)
-    return TriggerFleet(described, Reader(readings), KafkaMonitor)  # type: ignore[arg-type]
+    return TriggerFleet(described, Reader(readings), Monitor)  # type: ignore[arg-type]
 
 
 def up(replicas: int) -> Decision:
@@ -144,6 +176,22 @@ def test_members_of_several_threads_are_fewer_replicas_and_a_given_number_is_bel
     assert given.counts().joined == 2
 
 
+def test_partitions_that_are_added_later_are_observed() -> None:
+    fleet = target(1, 1, 1)
+    reader, monitor = fleet._reader, fleet.monitor(0.0, lambda: False)
+    reader.trouble = "UnknownTopicOrPartitionError"  # type: ignore[misc]
+    with pytest.raises(BrokerAwayError, match="UnknownTopicOrPartitionError"):
+        monitor.observe()
+    reader.partitions = 12
+    assert len(monitor.observe().partitions) == 12
+    first = fleet._monitor
+    assert len(monitor.observe().partitions) == 12
+    assert fleet._monitor is first
+    reader.partitions = 16
+    assert len(monitor.observe().partitions) == 16
+    assert first.closed  # type: ignore[union-attr]
+
+
 def test_a_decision_is_cut_to_max_replicas_and_says_so() -> None:
     fleet = target(max_replicas=4)
     accepted = fleet.apply(up(9))
@@ -156,21 +204,10 @@ def test_a_decision_is_cut_to_max_replicas_and_says_so() -> None:
 
 def test_the_committed_code_is_what_the_definition_generates(tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools")
-    proto = "controller/keda/externalscaler.proto"
+    protos = [str(each.relative_to(ROOT)) for each in (ROOT / "controller" / "keda").glob("*.proto")]
     outputs = ("--proto_path=.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}")
-    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *outputs, proto], check=True, cwd=ROOT)
-    for made in (tmp_path / "controller" / "keda").iterdir():
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *outputs, *protos], check=True, cwd=ROOT)
+    generated = list((tmp_path / "controller" / "keda").iterdir())
+    assert len(generated) == 2 * len(protos) == 4
+    for made in generated:
         assert made.read_text() == (ROOT / "controller" / "keda" / made.name).read_text(), made.name
-
-
-# --- the examples ----------------------------------------------------------------------------------------------------
-
-
-def test_the_example_scaled_object_is_understood() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "examples" / "keda" / "scaled-object.yaml").read_text()
-    lines = text[text.rindex("metadata:") :].splitlines()[1:]
-    metadata = {key: value for key, _, value in (line.strip().partition(": ") for line in lines)}
-    quoted = {key: value.strip('"') for key, value in metadata.items()}
-    assert all(value.startswith('"') for value in metadata.values() if value.strip('"').isdigit()), "KEDA takes texts"
-    read = read_trigger(quoted, {})
-    assert (read.topic, read.scaler.name, read.hpa_tolerance, read.max_replicas) == ("orders", "binpack-tail", 0.0, 12)

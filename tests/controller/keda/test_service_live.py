@@ -1,6 +1,6 @@
 """``penstock keda`` on a real Kafka, asked over gRPC as KEDA's operator and the HPA ask."""
 
-import math
+import contextlib
 import os
 import queue
 import signal
@@ -8,72 +8,24 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
 
 import grpc
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from google.protobuf.message import Message
+from confluent_kafka.admin import NewPartitions
 
 from controller.fleets.stream.group_members import GroupReader
-from controller.keda import externalscaler_pb2 as wire
 from infra.local.ports import free_port
 from infra.local.services import LocalServices
+from penstock.adapters.topics import admin_client
 from penstock.settings import Endpoints
-from tests.support.eventually import eventually
+from tests.controller.keda.keda_client import ScaledObject, Trigger, health, hpa, known
+from tests.support.eventually import PATIENCE_S, eventually
 
 SCALER = Path(__file__).parent / "scaler_by_backlog.py"
 PARTITIONS = 4
-PATIENCE_S = 60.0
-SERVICE = "/externalscaler.ExternalScaler"
-
-Answer = TypeVar("Answer", bound=Message)
-
-
-def hpa(value: float, current: int) -> int:
-    """What the HPA makes of an average-value metric with target 1."""
-    return current if 0.9 <= value / current <= 1.1 else math.ceil(value)
-
-
-class Keda:
-    """KEDA's side of one ScaledObject."""
-
-    def __init__(self, channel: grpc.Channel, name: str, **metadata: str) -> None:
-        self._channel = channel
-        self.object = wire.ScaledObjectRef(
-            name=name, namespace="shop", scalerMetadata={"scalerAddress": "here", **metadata}
-        )
-
-    def ask(self, method: str, request: Message, answer: type[Answer]) -> Answer:
-        call = self._channel.unary_unary(f"{SERVICE}/{method}", type(request).SerializeToString, answer.FromString)
-        answered: Answer = call(request, timeout=30)
-        return answered
-
-    def spec(self) -> tuple[str, float]:
-        found = self.ask("GetMetricSpec", self.object, wire.GetMetricSpecResponse).metricSpecs
-        assert len(found) == 1
-        return found[0].metricName, found[0].targetSizeFloat
-
-    def value(self) -> float:
-        request = wire.GetMetricsRequest(scaledObjectRef=self.object, metricName=self.spec()[0])
-        return float(self.ask("GetMetrics", request, wire.GetMetricsResponse).metricValues[0].metricValueFloat)
-
-    def known_value(self) -> float | None:
-        try:
-            return self.value()
-        except grpc.RpcError as error:
-            assert error.code() == grpc.StatusCode.UNAVAILABLE
-            return None
-
-    def pushed(self, into: "queue.Queue[bool]") -> None:
-        with suppress(grpc.RpcError):
-            call = self._channel.unary_stream(
-                f"{SERVICE}/StreamIsActive", wire.ScaledObjectRef.SerializeToString, wire.IsActiveResponse.FromString
-            )
-            for answer in call(self.object):
-                into.put(answer.result)
+AT_ONCE = {"scaleInHoldSeconds": "0"}
 
 
 @pytest.fixture
@@ -94,46 +46,66 @@ class Group:
         self.producer = Producer({"bootstrap.servers": kafka, "log_level": 0})
         self.ends = [0] * PARTITIONS
 
-    def send(self, count: int) -> None:
+    def send(self, count: int, *, to: int | None = None) -> None:
+        """To one partition, or to all in turn."""
         for number in range(count):
-            self.producer.produce(self.topic, b"{}", partition=number % PARTITIONS)
-            self.ends[number % PARTITIONS] += 1
+            partition = number % PARTITIONS if to is None else to
+            self.producer.produce(self.topic, b"{}", partition=partition)
+            self.ends[partition] += 1
         assert self.producer.flush(30) == 0
 
-    def commit(self, *, lag: int = 0) -> None:
-        """Everything was consumed but ``lag`` events of the first partition."""
+    def commit(self, *, lag: int = 0, by: Consumer | None = None) -> None:
+        """Everything was consumed but ``lag`` events of the first partition. With members: ``by`` one."""
         ends = [end - (lag if partition == 0 else 0) for partition, end in enumerate(self.ends)]
         offsets = [TopicPartition(self.topic, partition, end) for partition, end in enumerate(ends)]
-        self.consumer.commit(offsets=offsets, asynchronous=False)
+        (by or self.consumer).commit(offsets=offsets, asynchronous=False)
+
+
+class Service:
+    """``penstock keda`` as a process, which can be replaced by another at the same address."""
+
+    def __init__(self, group: Group, folder: Path) -> None:
+        self.address, self.log = f"127.0.0.1:{free_port()}", folder / "service.log"
+        self._command = ("keda", "--kafka", group.kafka, "--topic", group.topic, "--group", group.name)
+        self.channel = grpc.insecure_channel(self.address)
+        self.start()
+
+    def start(self) -> None:
+        """Returns when it answers."""
+        with self.log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from penstock.command import main; main()", *self._command,
+                 "--listen", self.address, "--scaler", f"{SCALER}:ByBacklog"],
+                stdout=output, stderr=output, env={"PATH": os.environ["PATH"]},
+            )  # fmt: skip
+        eventually(self._answers, "an answer of the health service")
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(grpc.RpcError):
+            return health(self.channel) == 1
+        return False
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
 
 
 @pytest.fixture
-def facade(group: Group, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], grpc.Channel, Path]]:
-    address = f"127.0.0.1:{free_port()}"
-    command = ("keda", "--kafka", group.kafka, "--topic", group.topic, "--group", group.name, "--listen", address)
-    log = tmp_path / "facade.log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-c", "from penstock.command import main; main()", *command,
-             "--scaler", f"{SCALER}:ByBacklog"],
-            stdout=output, stderr=output, env={"PATH": os.environ["PATH"]},
-        )  # fmt: skip
-    channel = grpc.insecure_channel(address)
+def service(group: Group, tmp_path: Path) -> Iterator[Service]:
+    made = Service(group, tmp_path)
     try:
-        grpc.channel_ready_future(channel).result(timeout=PATIENCE_S)
-        yield process, channel, log
+        yield made
     finally:
-        channel.close()
-        process.kill()
-        process.wait()
+        made.channel.close()
+        made.kill()
 
 
 @pytest.mark.live
 def test_keda_and_the_hpa_carry_out_what_the_scaler_decides(
-    facade: tuple[subprocess.Popen[bytes], grpc.Channel, Path], group: Group, local_services: LocalServices
+    service: Service, group: Group, local_services: LocalServices
 ) -> None:
-    process, channel, log = facade
-    keda = Keda(channel, "orders")
+    process, channel, log = service.process, service.channel, service.log
+    keda = Trigger(channel, "orders", **AT_ONCE)
     assert keda.spec() == (f"penstock-{group.name}-by-backlog", 1.0)
     # Nothing was ever committed: there is no backlog to decide on, and KEDA is told so.
     with pytest.raises(grpc.RpcError) as refused:
@@ -151,16 +123,16 @@ def test_keda_and_the_hpa_carry_out_what_the_scaler_decides(
     assert hpa(keda.value(), current=1) == 11
 
     # Ten are there, says another ScaledObject: a plain 11 would be swallowed.
-    ten = Keda(channel, "orders-of-ten", replicas="10")
+    ten = Trigger(channel, "orders-of-ten", replicas="10", **AT_ONCE)
     eventually(lambda: ten.known_value() is not None, "a decision")
     assert hpa(11, current=10) == 10
     assert hpa(ten.value(), current=10) == 12
-    twelve = Keda(channel, "orders-of-twelve", replicas="12")
+    twelve = Trigger(channel, "orders-of-twelve", replicas="12", **AT_ONCE)
     eventually(lambda: twelve.known_value() is not None, "a decision")
     assert hpa(twelve.value(), current=12) == 11
 
     # Another scaler with its own parameters, on the same group.
-    other = Keda(channel, "orders-linear", scaler="linear", set="linear.service_rate_per_s=50")
+    other = Trigger(channel, "orders-linear", scaler="linear", set="linear.service_rate_per_s=50", **AT_ONCE)
     eventually(lambda: other.known_value() is not None, "a decision")
     assert other.value() == 1
 
@@ -180,19 +152,127 @@ def test_keda_and_the_hpa_carry_out_what_the_scaler_decides(
     eventually(lambda: keda.value() == 4, "four replicas wanted")
 
     # What is wrong with one ScaledObject is told, and harms no other.
-    for wrong, message in (
-        (Keda(channel, "typo", scaler="linaer"), "did you mean linear"),
-        (Keda(channel, "lost", topic="nowhere"), "topic 'nowhere'"),
-    ):
-        with pytest.raises(grpc.RpcError) as told:
-            wrong.spec()
-        assert told.value.code() == grpc.StatusCode.INVALID_ARGUMENT
-        assert message in str(told.value.details())
+    with pytest.raises(grpc.RpcError) as told:
+        Trigger(channel, "typo", scaler="linaer").spec()
+    assert told.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "did you mean linear" in str(told.value.details())
+    lost = Trigger(channel, "lost", topic="nowhere")
+    assert lost.spec()[1] == 1.0
+    eventually(lambda: "UnknownTopic" in reason(lost), "the missing topic is named")
     assert keda.value() == 4
 
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=PATIENCE_S) == 0
     assert "Traceback" not in log.read_text()
+
+
+def reason(trigger: Trigger) -> str:
+    """Why a trigger has no value."""
+    with pytest.raises(grpc.RpcError) as refused:
+        trigger.value()
+    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+    return str(refused.value.details())
+
+
+class Members:
+    """Consumers that join a group and read nothing: a fleet's pods."""
+
+    def __init__(self, group: Group, count: int) -> None:
+        self.consumers = [
+            Consumer({"bootstrap.servers": group.kafka, "group.id": group.name, "enable.auto.commit": False,
+                      "session.timeout.ms": 6000, "heartbeat.interval.ms": 1000, "log_level": 0})
+            for _ in range(count)
+        ]  # fmt: skip
+        for consumer in self.consumers:
+            consumer.subscribe([group.topic])
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._ended.is_set():
+            for consumer in self.consumers:
+                consumer.poll(0.05)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join()
+        for consumer in self.consumers:
+            consumer.close()
+
+
+@contextlib.contextmanager
+def frozen(services: LocalServices) -> Iterator[None]:
+    """The broker is stopped by SIGSTOP: connections stay, nothing is answered."""
+    (pid,) = (program.pid for service, program in services.status() if service.name == "kafka")
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.live
+def test_a_loaded_fleet_never_falls_below_what_it_had(
+    service: Service, group: Group, local_services: LocalServices
+) -> None:
+    # Four members; the lag asks for four replicas, in the end for two.
+    group.commit()
+    group.send(40)
+    members = Members(group, 4)
+    try:
+        trigger = Trigger(service.channel, "orders")
+        fleet = ScaledObject(trigger, 4, fallback=2)
+        eventually(lambda: trigger.known_value() == 4, "four replicas wanted")
+        fleet.sync()
+        group.commit(lag=20, by=members.consumers[0])  # from now on the lag asks for two, once the hold is over
+
+        def syncs(count: int) -> None:
+            for _ in range(count):
+                fleet.sync()
+
+        def known_again() -> bool:
+            fleet.sync()
+            return trigger.known_value() is not None
+
+        with frozen(local_services):
+            syncs(10)
+            service.kill()
+            service.start()
+            syncs(10)
+        eventually(known_again, "a value after the thaw")
+        assert set(fleet.seen) == {4}
+
+        # The broker is there: only the scaler is restarted.
+        service.kill()
+        service.start()
+        eventually(known_again, "a value after the restart")
+        assert trigger.value() == 4
+        assert set(fleet.seen) == {4}
+    finally:
+        members.close()
+
+
+@pytest.mark.live
+def test_events_in_partitions_that_were_added_later_are_seen(service: Service, group: Group) -> None:
+    group.commit()
+    trigger = Trigger(service.channel, "orders", replicas="0", **AT_ONCE)
+    eventually(lambda: trigger.known_value() is not None, "a first value")
+    eventually(lambda: known(trigger.active) is False, "nothing to do")
+    admin = admin_client(group.kafka)
+    admin.create_partitions([NewPartitions(group.topic, PARTITIONS + 2)])[group.topic].result(30)
+    group.ends += [0, 0]
+    group.commit()
+
+    def sent() -> bool:
+        """A producer learns of partitions when it asks for them."""
+        return len(group.producer.list_topics(group.topic, timeout=10).topics[group.topic].partitions) > PARTITIONS
+
+    eventually(sent, "the producer knows the new partitions")
+    group.send(60, to=PARTITIONS + 1)
+    eventually(lambda: known(trigger.active) is True, "active for a partition that is new")
+    eventually(lambda: trigger.known_value() == 6, "six replicas wanted")
 
 
 @pytest.mark.live

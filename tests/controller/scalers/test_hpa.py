@@ -1,5 +1,6 @@
 """The HPA: tolerance, stabilisation, scale-up limits and bounds; expected numbers are reckoned here by its rules."""
 
+from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -42,38 +43,70 @@ def test_without_tolerance_any_excess_counts() -> None:
     assert replicas_for(101, 10, tolerance=0) == 11
 
 
-def test_one_sync_doubles_or_adds_four_whichever_is_more() -> None:
-    fleet = Fleet(make(Hpa))
-    sizes = []
-    for sync in range(5):
-        fleet.tick(15.0 * sync, backlog=10_000)
-        sizes.append(fleet.replicas)
-    assert sizes == [5, 10, 20, 40, 80]
+def sizes(series: Sequence[int], replicas: int, **parameters: Any) -> list[int]:
+    """Replicas after each sync of a series of metric values, of which one replica is to have ten."""
+    fleet = Fleet(make(Hpa, target_per_replica=10, **parameters), replicas)
+    found = []
+    for sync, value in enumerate(series):
+        fleet.tick(15.0 * sync, backlog=value)
+        found.append(fleet.replicas)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("series", "replicas", "without", "with_behavior"),
+    [
+        # Seen with the controller of Kubernetes 1.34; the first number is before the first sync.
+        ([100] * 3, 1, [4, 8, 10], [5, 10, 10]),
+        ([200, 200, 60, 60, 60], 1, [4, 8, 16, 20, 20], [5, 10, 10, 10, 10]),
+    ],
+)
+def test_a_series_ends_where_the_real_hpa_ended(
+    series: list[int], replicas: int, without: list[int], with_behavior: list[int]
+) -> None:
+    assert sizes(series, replicas) == without
+    assert sizes(series, replicas, behavior=True) == with_behavior
+
+
+def test_without_behavior_one_sync_doubles_or_makes_four() -> None:
+    assert sizes([100_000] * 6, 1) == [4, 8, 16, 32, 64, 128]
+    assert sizes([100_000] * 3, 3) == [6, 12, 24]
+
+
+def test_with_behavior_one_sync_doubles_or_adds_four() -> None:
+    assert sizes([100_000] * 5, 1, behavior=True) == [5, 10, 20, 40, 80]
+
+
+def test_a_short_peak_is_followed_to_its_full_height_without_behavior_only() -> None:
+    peak = [200] + [50] * 22
+    assert sizes(peak, 1) == [4, 8, 16] + [20] * 17 + [5] * 3
+    assert sizes(peak, 1, behavior=True) == [5] * 23
 
 
 def test_a_scale_in_waits_for_the_highest_recommendation_of_300_seconds() -> None:
     fleet = Fleet(make(Hpa), 10)
     backlog = {0: 100, 15: 100, 30: 80}
-    sizes = {}
+    after = {}
     for time_s in range(0, 376, 15):
         fleet.tick(float(time_s), backlog=backlog.get(time_s, 50))
-        sizes[time_s] = fleet.replicas
+        after[time_s] = fleet.replicas
     # 10 was recommended until 15 s, 8 at 30 s, 5 from then on.
-    assert {time_s for time_s, size in sizes.items() if size == 10} == set(range(0, 301, 15))
-    assert sizes[315] == 8
-    assert sizes[330] == 5
+    assert {time_s for time_s, size in after.items() if size == 10} == set(range(0, 301, 15))
+    assert after[315] == 8
+    assert after[330] == 5
 
 
 def test_a_new_hpa_shrinks_nothing_in_its_first_300_seconds() -> None:
     fleet = Fleet(make(Hpa), 7)
-    sizes = [fleet.tick(15.0 * sync, backlog=0).targets.get(FLEET) for sync in range(21)]
-    assert sizes == [None] * 20 + [1]
+    targets = [fleet.tick(15.0 * sync, backlog=0).targets.get(FLEET) for sync in range(21)]
+    assert targets == [None] * 20 + [1]
 
 
 def test_the_stabilisation_never_delays_a_scale_up() -> None:
-    fleet = Fleet(make(Hpa), 4)
-    fleet.tick(0.0, backlog=10)
-    assert fleet.tick(15.0, backlog=60).targets == {FLEET: 6}
+    for behavior in (False, True):
+        fleet = Fleet(make(Hpa, behavior=behavior), 4)
+        fleet.tick(0.0, backlog=10)
+        assert fleet.tick(15.0, backlog=60).targets == {FLEET: 6}
 
 
 def test_replicas_outside_the_bounds_are_brought_back_whatever_the_metric() -> None:
@@ -82,16 +115,30 @@ def test_replicas_outside_the_bounds_are_brought_back_whatever_the_metric() -> N
     assert replicas_for(0, 0) == 1
 
 
-def test_only_ready_replicas_count_in_the_ratio_unless_all_that_exist_are_to() -> None:
-    # 10 exist, 5 are ready, 52 wait: 1.04 per ready one is within the tolerance, 0.52 per existing one is not.
-    by_ready, by_existing = (Fleet(make(Hpa, stabilisation_s=0, ratio_over=over), 10) for over in ("ready", "existing"))
-    assert by_ready.tick(0.0, starting=5, backlog=52).action == "none"
-    assert by_existing.tick(0.0, starting=5, backlog=52).targets == {FLEET: 6}
+def test_an_external_metric_is_divided_by_all_replicas_that_exist() -> None:
+    # Seen with the controller of Kubernetes 1.34: 53 at five pods, none of them ready, is within the tolerance.
+    fleet = Fleet(make(Hpa), 5)
+    assert fleet.tick(0.0, starting=5, backlog=53).action == "none"
+    assert fleet.tick(15.0, starting=5, backlog=56).targets == {FLEET: 6}
 
 
-def test_with_no_replica_ready_the_metric_alone_decides() -> None:
-    assert Fleet(make(Hpa), 2).tick(0.0, starting=2, backlog=35).targets == {FLEET: 4}
-    assert Fleet(make(Hpa, stabilisation_s=0), 2).tick(0.0, starting=2, backlog=0).action == "none"
+def test_a_metric_of_pods_is_divided_by_the_ready_ones() -> None:
+    scaler = make(Hpa, metric="utilisation", target_per_replica=0.5, stabilisation_s=0)
+    # Ten exist, five are ready and do 2.6 replicas' work: 1.04 of the target each.
+    counts = ReplicaCounts(started=5, joined=5)
+    state = scaler.start(1)
+    for time_s, value in ((0.0, 0.0), (15.0, 39.0)):
+        observation = FunctionStatus(time_s=time_s, fleet=FLEET, replicas=counts, busy_s=value)
+        decision, state = scaler.decide(observation, state)
+    assert (decision.action, decision.why[FLEET]["ready"]) == ("none", 5)
+
+
+def test_with_no_replica_there_is_no_ratio_of_pods() -> None:
+    none = ReplicaCounts(started=2)
+    load, idle = (
+        recommend(total, 10.0, 0.0, none, HpaRules(stabilisation_s=0), HpaHistory(), of_pods=True) for total in (35, 0)
+    )
+    assert (load.replicas, idle.replicas) == (4, 2)
 
 
 def test_a_rate_is_of_the_arrivals_since_the_last_sync() -> None:
@@ -136,11 +183,12 @@ def test_a_metric_that_cannot_be_read_changes_nothing(metric: str) -> None:
     st.integers(1, 4),
     st.integers(4, 50),
     st.integers(1, 60),
+    st.booleans(),
 )
 def test_every_step_is_within_bounds_and_limits_and_above_what_was_recommended_last(
-    syncs: list[tuple[float, int]], least: int, most: int, replicas: int
+    syncs: list[tuple[float, int]], least: int, most: int, replicas: int, behavior: bool
 ) -> None:
-    rules, history = HpaRules(min_replicas=least, max_replicas=most), HpaHistory()
+    rules, history = HpaRules(min_replicas=least, max_replicas=most, behavior=behavior), HpaHistory()
     wanted_by: list[tuple[float, int]] = []
     for sync, (total, starting) in enumerate(syncs):
         time_s = 15.0 * sync
@@ -148,7 +196,7 @@ def test_every_step_is_within_bounds_and_limits_and_above_what_was_recommended_l
         after = recommend(total, 10.0, time_s, counts, rules, history)
         assert least <= after.replicas <= most
         if least <= replicas <= most:
-            assert after.replicas <= max(2 * replicas, replicas + 4)
+            assert after.replicas <= max(2 * replicas, replicas + 4 if behavior else 4)
             wanted_by.append((time_s, ceil(total / 10.0 - 1e-9)))
             if after.replicas < replicas:
                 recent = [wanted for at_s, wanted in wanted_by if time_s - at_s < 300]

@@ -126,10 +126,11 @@ SAID: dict[str, tuple[str, ...]] = {
     ),
     "hpa": (
         "Σ metric = {sum}, target per replica = {target}",
-        "ratio = Σ metric / (target · {ready} ready) = {ratio}: |1 − ratio| = {deviation} ≤ tolerance",
+        "ratio = Σ metric / (target · {existing} existing) = {ratio}: |1 − ratio| = {deviation} ≤ tolerance",
         "≤ tolerance = {tolerance}? {within_tolerance}",
         "of {recommendations_in_window} in the stabilisation window of {stabilisation_s} s = {highest_in_window}",
-        "scale-up limit = max({up_factor} · {replicas}, {replicas} + {up_pods}) = {scale_up_limit}",
+        "stabilised = {stabilised}: the highest",
+        "scale-up limit = max({up_factor} · {replicas}, {up_to_pods}) = {scale_up_limit}",
         "wanted = {wanted} (bounds {min_replicas} … {max_replicas:unbounded})",
     ),
     "keda-kafka": ("total lag of the group = {total_lag_of_group}", "trigger active? {active}", "desired = {desired}"),

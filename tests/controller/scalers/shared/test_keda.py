@@ -111,7 +111,24 @@ def test_only_a_poll_wakes_a_sleeping_group_and_to_one_replica_only() -> None:
     assert asleep.tick(0.0, [0] * 5).action == "none"
     assert asleep.tick(15.0, [100] * 5).action == "none"
     assert asleep.tick(30.0, [100] * 5).targets == {GROUP: 1}
-    assert asleep.tick(45.0, [100] * 5).targets == {GROUP: 5}
+    assert asleep.tick(45.0, [100] * 5).targets == {GROUP: 4}
+    assert asleep.tick(60.0, [100] * 5).targets == {GROUP: 5}
+
+
+def test_a_backlog_that_drains_is_followed_to_its_height_as_behind_the_real_keda() -> None:
+    # KEDA 2.20's kafka trigger on Kubernetes 1.34: a lag of 604 on twelve partitions, of which the HPA saw these sums.
+    seen_by_hpa = (160, 151, 4, 4)
+    real = Group(0, max_replicas=12, allow_idle_consumers=True)
+    real.tick(0.0, [604] + [0] * 11)
+    found = [real.replicas]
+    for number, total in enumerate(seen_by_hpa):
+        real.tick(5.0 + 15.0 * number, [total] + [0] * 11)
+        found.append(real.replicas)
+    assert found == [1, 4, 8, 12, 12]
+    with_behavior = Group(1, max_replicas=12, allow_idle_consumers=True, behavior=True)
+    for number, total in enumerate(seen_by_hpa):
+        with_behavior.tick(15.0 * number, [total] + [0] * 11)
+    assert with_behavior.replicas == 10
 
 
 def test_the_cooldown_after_the_last_active_poll_is_300_seconds() -> None:
@@ -190,7 +207,7 @@ def test_a_stuck_fleet_is_scaled_in_while_its_queue_grows() -> None:
     assert stuck.replicas == 1
     by_length = Fleet(make(KedaRabbitmq), 8)
     by_length.tick(0.0, backlog=10_000, in_flight=0)
-    assert by_length.replicas == 16
+    assert by_length.replicas == 16  # twice as many
 
 
 def test_a_queue_that_cannot_be_read_holds() -> None:

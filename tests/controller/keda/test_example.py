@@ -1,0 +1,86 @@
+"""The example in docs: what it says of the scaler, the HPA and KEDA is consistent, and as safe as its README claims."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller.keda.metadata import read_trigger
+
+FOLDER = Path(__file__).parents[3] / "docs" / "examples" / "keda"
+
+
+def documents(name: str) -> dict[str, Any]:
+    """Objects of a file by kind."""
+    return {each["kind"]: each for each in yaml.safe_load_all((FOLDER / name).read_text())}
+
+
+SCALER = documents("external-scaler.yaml")
+SPEC = documents("scaled-object.yaml")["ScaledObject"]["spec"]
+(TRIGGER,) = SPEC["triggers"]
+DEPLOYMENT = SCALER["Deployment"]
+(CONTAINER,) = DEPLOYMENT["spec"]["template"]["spec"]["containers"]
+
+
+def test_the_trigger_is_understood_and_all_its_values_are_texts() -> None:
+    assert all(isinstance(value, str) for value in TRIGGER["metadata"].values())
+    read = read_trigger(TRIGGER["metadata"], {})
+    assert (read.topic, read.scaler.name) == ("orders", "binpack-tail")
+    assert read.max_replicas == SPEC["maxReplicaCount"]
+    assert TRIGGER["metricType"] == "AverageValue"  # KEDA has a fallback for no other
+
+
+def test_the_address_names_service_namespace_and_port() -> None:
+    host, _, port = TRIGGER["metadata"]["scalerAddress"].partition(":")
+    service, _, namespace = host.partition(".")
+    assert service == SCALER["Service"]["metadata"]["name"]
+    assert namespace
+    assert int(port) == SCALER["Service"]["spec"]["ports"][0]["port"]
+
+
+def test_no_tolerance_is_set_that_older_api_servers_drop() -> None:
+    behavior = SPEC["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert not any("tolerance" in rules for rules in behavior.values())
+    assert read_trigger(TRIGGER["metadata"], {}).hpa_tolerance == 0.1
+
+
+def test_no_failure_scales_a_loaded_fleet_in() -> None:
+    fallback = SPEC["fallback"]
+    assert fallback["replicas"] == SPEC["maxReplicaCount"]
+    assert fallback["behavior"] == "currentReplicasIfHigher"
+    assert (
+        fallback["failureThreshold"] * SPEC["pollingInterval"] >= read_trigger(TRIGGER["metadata"], {}).scale_in_hold_s
+    )
+    assert SPEC["minReplicaCount"] == 1
+    assert SPEC["cooldownPeriod"] > 300
+
+
+def test_a_node_with_the_scaler_can_be_drained() -> None:
+    replicas, budget = DEPLOYMENT["spec"]["replicas"], SCALER["PodDisruptionBudget"]["spec"]
+    assert 0 < budget["maxUnavailable"] < replicas
+    assert "minAvailable" not in budget
+
+
+def test_budget_and_service_select_the_pods() -> None:
+    labels = DEPLOYMENT["spec"]["template"]["metadata"]["labels"].items()
+    for selector in (
+        SCALER["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"],
+        SCALER["Service"]["spec"]["selector"],
+        DEPLOYMENT["spec"]["selector"]["matchLabels"],
+    ):
+        assert selector.items() <= labels
+
+
+def test_probes_ask_the_health_service_where_it_listens() -> None:
+    listen = CONTAINER["args"][CONTAINER["args"].index("--listen") + 1]
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert CONTAINER[probe]["grpc"]["port"] == int(listen.rpartition(":")[2])
+    assert CONTAINER["ports"][0]["containerPort"] == int(listen.rpartition(":")[2])
+
+
+def test_every_key_of_a_trigger_is_in_the_readme() -> None:
+    from controller.keda.metadata import KEYS, TLS
+
+    text = (FOLDER / "README.md").read_text()
+    assert [key for key in KEYS if f"`{key}`" not in text] == []
+    assert "enableTLS" in TLS and "`enableTLS`" in text
