@@ -222,10 +222,12 @@ class HAProxy:
         """Send requests to this server.
 
         An enabled server takes a request from the queue, which HAProxy 2.6 counts a moment later: it may choose the
-        server for a new request as well. Weight 0 prevents that.
+        server for a new request as well. Weight 0 prevents that. A server with a weight takes requests from the queue
+        when it ends one, or when its limit is set: without that, a new one would be idle as long as requests wait.
         """
         await self.ask(f"enable server {slot}/{server}")
         await self.ask(f"set server {slot}/{server} weight 1")
+        await self.ask(f"set maxconn server {slot}/{server} 1")
 
     async def close(self, slot: str, server: str) -> None:
         """Send no more requests to this server; its present request continues."""

@@ -60,7 +60,7 @@ standins() {
     build ${base[@]+"${base[@]}"} -t redis:7.0.15-bookworm infra/images/standins/redis
     build ${base[@]+"${base[@]}"} -t haproxy:2.6.12 infra/images/standins/haproxy
     build ${base[@]+"${base[@]}"} -t prom/prometheus:v2.42.0 infra/images/standins/prometheus
-    build -t ghcr.io/openfaas/of-watchdog:0.11.4 infra/images/standins/of-watchdog
+    build -t ghcr.io/openfaas/of-watchdog:0.11.6 infra/images/standins/of-watchdog
 }
 
 for what in "$@"; do

@@ -318,18 +318,37 @@ def test_the_answer_waits_for_the_floor_and_tells_its_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "content", "kind"),
+    ("returned", "status", "content", "kind"),
     [
         ({"statusCode": 201, "body": "made", "headers": {"X-A": "b"}}, 201, b"made", "text/html"),
-        ({"body": {"a": 1}}, 200, b'{"a": 1}', "application/json"),
+        ({"statusCode": 404}, 404, b"", "text/html"),
+        ({"body": {"a": 1}}, 200, b'{"a":1}\n', "application/json"),
+        ({"body": [1]}, 200, b"[1]\n", "application/json"),
+        ({"body": 5}, 200, b"5", "text/html"),
+        ({"body": b"\xff"}, 200, b"\xff", "text/html"),
+        ({"body": "{}", "headers": {"Content-Type": "application/json"}}, 200, b"{}", "application/json"),
+        ({"a": 1}, 200, b"", "text/html"),
+        (None, 200, b"", "text/html"),
         ("text", 200, b"text", "text/html"),
-        ({"a": 1}, 200, b'{"a": 1}', "application/json"),
-        ({"body": bytearray(b"\x00")}, 200, b"\x00", "text/html"),
+        (b"bytes", 200, b"bytes", "text/html"),
+        (("made", 201), 201, b"made", "text/html"),
+        (("made", 201, {"X-A": "b"}), 201, b"made", "text/html"),
     ],
 )
-def test_answers_in_each_shape_that_openfaas_takes(answer: Any, status: int, content: bytes, kind: str) -> None:
-    response = index.as_response(answer)
-    assert (response.status_code, response.get_data(), response.mimetype) == (status, content, kind)
+def test_a_handler_returns_what_python3_http_takes(returned: Any, status: int, content: bytes, kind: str) -> None:
+    response = index.make_app(lambda *_: returned, Floor({})).test_client().post("/")
+    assert (response.status_code, response.data, response.mimetype) == (status, content, kind)
+
+
+def test_two_headers_of_one_name_are_both_sent() -> None:
+    returned = {"body": "", "headers": [("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]}
+    response = index.make_app(lambda *_: returned, Floor({})).test_client().post("/")
+    assert response.headers.getlist("Set-Cookie") == ["a=1", "b=2"]
+
+
+def test_a_value_that_is_no_answer_is_500() -> None:
+    response = index.make_app(lambda *_: 5, Floor({})).test_client().post("/")
+    assert (response.status_code, "TypeError" in response.text) == (500, True)
 
 
 @pytest.mark.parametrize(("law", "scv"), [("exponential", 1.0), ("gamma", 0.25), ("pareto", 0.5)])

@@ -5,14 +5,17 @@ served and when the service time had passed. In an image this is the upstream of
 application runs in the replicas of the gateway, whose server says in ``RECEIVED`` when it had read the request.
 """
 
-import json
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from claim_check import FunctionError
 from flask import Flask, Request, Response, request
@@ -20,7 +23,9 @@ from service_floor import Floor
 
 log = logging.getLogger("function")
 
-PORT = 5000
+UPSTREAM = "http://127.0.0.1:5000"
+"""Where to serve without ``upstream_url``, the watchdog's setting."""
+LOOK_S = 0.05
 METHODS = ["GET", "PUT", "POST", "PATCH", "DELETE"]
 STARTED, FINISHED = "X-Penstock-Started-Ns", "X-Penstock-Finished-Ns"
 RECEIVED = "penstock.received_ns"
@@ -66,12 +71,12 @@ def make_app(handle: Handle, floor: Floor) -> Flask:
         received_ns = request.environ.get(RECEIVED, now_ns)
         started_ns = time.time_ns() - (now_ns - received_ns)
         try:
-            answer = as_response(handle(Event(request), context))
+            answer = as_response(app, handle(Event(request), context))
         except FunctionError as error:
-            answer = failure(error.status_code, str(error))
+            answer = as_response(app, failure(error.status_code, str(error)))
         except Exception as error:
             log.exception("the handler failed")
-            answer = failure(500, f"{type(error).__name__}: {error}")
+            answer = as_response(app, failure(500, f"{type(error).__name__}: {error}"))
         floor.wait(floor.deadline_ns(received_ns))
         answer.headers[STARTED] = str(started_ns)
         answer.headers[FINISHED] = str(time.time_ns())
@@ -80,32 +85,53 @@ def make_app(handle: Handle, floor: Floor) -> Flask:
     return app
 
 
-def as_response(answer: Any) -> Response:
-    """What a handler returned: ``{"statusCode", "body", "headers"}``, or the body alone. A body that is neither text
-    nor bytes is sent as JSON.
+def as_response(app: Flask, returned: Any) -> Response:
+    """What a handler returned, as python3-http takes it: None, a dictionary with "statusCode", "body" and "headers",
+    each optional, or what a Flask view returns: text, bytes, (body, status), (body, status, headers). A body that is a
+    dictionary or list is sent as JSON, other ones as text. Bytes are sent as they are, where python3-http sends their
+    ``repr``.
     """
-    if not (isinstance(answer, Mapping) and "body" in answer):
-        answer = {"body": answer}
-    body = answer["body"]
-    headers = dict(answer.get("headers") or {})
-    if not isinstance(body, (str, bytes, bytearray)):
-        body = json.dumps(body)
-        headers.setdefault("Content-Type", "application/json")
-    return Response(bytes(body) if isinstance(body, bytearray) else body, int(answer.get("statusCode", 200)), headers)
+    if isinstance(returned, dict):
+        body = returned.get("body", "")
+        if isinstance(body, (dict, list)):
+            body = app.json.response(body)
+        elif not isinstance(body, (bytes, bytearray)):
+            body = str(body)
+        returned = body, returned.get("statusCode", 200), returned.get("headers") or []
+    return app.make_response("" if returned is None else returned)
 
 
-def failure(status: int, message: str) -> Response:
+def failure(status: int, message: str) -> dict[str, Any]:
     """An error as JSON."""
-    return Response(json.dumps({"error": message}), status, content_type="application/json")
+    return {"statusCode": status, "body": {"error": message}}
 
 
 def main() -> None:
-    """Serve the handler beside this file, for of-watchdog."""
+    """Serve the handler beside this file, for of-watchdog.
+
+    The watchdog answers health and readiness probes 200 while its lock file exists. It would write the file before this
+    program listens, and answer requests 500 until then; with ``suppress_lock`` the file is written here. At SIGTERM the
+    watchdog is unhealthy for ``healthcheck_interval`` but passes requests on, then refuses new ones and waits for those
+    in hand; it sends SIGTERM on at once. So this program serves until the watchdog has ended.
+    """
     from function import handler
-    from waitress import serve  # type: ignore[import-untyped]
+    from waitress import create_server  # type: ignore[import-untyped]
 
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    serve(make_app(handler.handle, Floor(os.environ, socket.gethostname())), host="127.0.0.1", port=PORT, threads=1)
+    application = make_app(handler.handle, Floor(os.environ, socket.gethostname()))
+    upstream = urlsplit(os.environ.get("upstream_url") or UPSTREAM)  # noqa: SIM112 - its name
+    server = create_server(application, host=upstream.hostname, port=upstream.port, threads=1)
+    if "fprocess" in os.environ:
+        watchdog = os.getppid()
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=_end_with, args=(watchdog,)).start())
+        Path(os.environ.get("TMPDIR") or "/tmp", ".lock").touch()  # noqa: S108 - the watchdog's place for it
+    server.run()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_S)
+    os._exit(0)
 
 
 if __name__ == "__main__":
