@@ -72,25 +72,22 @@ def _print(measured: "PipelineCalibration", system: "FunctionSystem") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from controller.scalers.rps import RpsParameters
     from penstock.graph import Graph
 
-    rho = RpsParameters().rho
     console = Console(highlight=False, soft_wrap=True)
     table = Table(
-        "function", "floor", "work p50", "p99", "service p50", "p99", "μ", f"RPS: {rho:g} μ",
+        "function", "floor", "work p50", "p99", "service p50", "p99", "μ, RPS' target",
         box=None, pad_edge=False,
     )  # fmt: skip
     for each in measured.functions:
         table.add_row(
             each.name, _ms(each.floor_s), _ms(each.work.p50_s), _ms(each.work.p99_s), _ms(each.service.p50_s),
-            _ms(each.service.p99_s), f"{each.service_rate_per_s:.2f}/s", f"{rho * each.service_rate_per_s:.2f}/s",
+            _ms(each.service.p99_s), f"{each.service_rate_per_s:.2f}/s",
         )  # fmt: skip
     console.print(table)
     assumed_s, whole = Graph(system.functions).total_s, measured.whole
     settings = (
-        f"--set rps.target_by_fleet_per_s.{each.name}={rho * each.service_rate_per_s:.4g}"
-        for each in measured.functions
+        f"--set rps.target_by_fleet_per_s.{each.name}={each.service_rate_per_s:.4g}" for each in measured.functions
     )
     console.print(
         f"\ntotalEstimate of {measured.pipeline}: {_ms(measured.total_estimate_s)} along the longest path; scalers and "

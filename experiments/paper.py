@@ -7,6 +7,7 @@ A paper declares its tables (name, title, a function that yields rows) and the s
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -31,11 +32,11 @@ Source = Literal["simulated", "run", "recorded"]
 """Simulated on demand; from runs that the table makes, if they are missing; from run directories that are given."""
 
 
-def printed_values(module: str) -> list[dict[str, Any]]:
-    """What a paper printed: the rows of ``printed.csv`` beside its module. Numbers where a cell is one; empty ones are
-    left out.
+def printed_values(module: str, name: str = "printed.csv") -> list[dict[str, Any]]:
+    """What a paper printed: the rows of this file beside its module. Numbers where a cell is one; empty ones are left
+    out.
     """
-    with Path(module).with_name("printed.csv").open(encoding="utf-8", newline="") as file:
+    with Path(module).with_name(name).open(encoding="utf-8", newline="") as file:
         return [{name: _value(text) for name, text in row.items() if text} for row in csv.DictReader(file)]
 
 
@@ -48,13 +49,26 @@ def _value(text: str) -> int | float | str:
     return text
 
 
-def spread(values: Sequence[float | None], digits: int) -> str:
-    """The mean, and in brackets the range where it shows; – if nothing is known."""
+def spread(values: Sequence[float | None], digits: int, centre: Callable[[Any], Any] = np.mean) -> str:
+    """The mean (or another centre), and in brackets the range where it shows; – if nothing is known."""
     known = [value for value in values if value is not None]
     if not known:
         return UNKNOWN
-    low, high, mean = (f"{value:.{digits}f}" for value in (min(known), max(known), np.mean(known)))
-    return mean if low == high else f"{mean} ({low}–{high})"
+    low, high, middle = (f"{value:.{digits}f}" for value in (min(known), max(known), centre(known)))
+    return middle if low == high else f"{middle} ({low}–{high})"
+
+
+median_range: Final = partial(spread, centre=np.median)
+"""The median, and in brackets the range where it shows."""
+
+
+def medians(rows: Sequence[Cells], digits: Mapping[str, int]) -> dict[str, str]:
+    """Of each of these columns the median over the rows, and its range."""
+    return {name: median_range([row[name] for row in rows], places) for name, places in digits.items()}
+
+
+TWENTY: Final = tuple(range(1, 21))
+"""Seeds of a figure: one run tells no story."""
 
 
 def half_width(values: Any, quantile: float = 1.96) -> Any:

@@ -20,7 +20,9 @@ BINPACK: Final = Paper(
     binpack.TABLES,
     binpack.BinpackSettings,
 )
-ELASTIC_FAAS: Final = Paper("elastic-faas", "Elastic-FaaS, IJITEE 2019", elastic_faas.TABLES)
+ELASTIC_FAAS: Final = Paper(
+    "elastic-faas", "Elastic-FaaS, IJITEE 2019", elastic_faas.TABLES, elastic_faas.ElasticFaasSettings
+)
 MULTIQUEUE: Final = Paper(
     "multiqueue", "Elastic Multi-M/M/s/K, 2019", (*multiqueue.TABLES, steady.TABLE), steady.MultiqueueSettings
 )

@@ -48,17 +48,20 @@ class FinishedRun:
         last = last[np.argsort(table.id[last], kind="stable")]
         return table.intended_s[last], table.finished_s[last] - table.intended_s[last]
 
-    def waiting(self, times_s: Floats) -> Floats:
-        """Tasks that wait in all queues together at each time."""
-        received, started = np.sort(self.results.received_s), np.sort(self.results.started_s)
+    def waiting(self, times_s: Floats, queue: str | None = None) -> Floats:
+        """Tasks that wait in a queue, or in all of them together, at each time."""
+        table = self.results
+        some = slice(None) if queue is None else table.queue == table.queues.index(queue)
+        received, started = np.sort(table.received_s[some]), np.sort(table.started_s[some])
         return np.asarray(
             np.searchsorted(received, times_s, side="right") - np.searchsorted(started, times_s, side="right"),
             dtype=np.float64,
         )
 
-    def replicas(self, times_s: Floats) -> Floats:
-        """Billed replicas at each time: from requested to gone."""
-        at_ns = {phase: sorted(e.at_ns for e in self.events if e.phase == phase) for phase in ("requested", "gone")}
+    def replicas(self, times_s: Floats, fleet: str | None = None) -> Floats:
+        """Billed replicas of a fleet, or of all of them together, at each time: from requested to gone."""
+        events = [event for event in self.events if fleet in (None, event.fleet)]
+        at_ns = {phase: sorted(e.at_ns for e in events if e.phase == phase) for phase in ("requested", "gone")}
         times_ns = np.rint(times_s * NANOS_PER_SECOND)
         requested, gone = (np.searchsorted(at_ns[phase], times_ns, side="right") for phase in ("requested", "gone"))
         return np.asarray(requested - gone, dtype=np.float64)

@@ -25,12 +25,13 @@ def replicas_for_load(current_load_per_s: float, target_per_replica_per_s: float
 @dataclass(frozen=True)
 class RpsParameters(Parameters):
     """The target of a fleet is ``target_by_fleet_per_s``, else ``target_per_replica_per_s``, else ρ times the measured
-    service rate. The paper prints no targets; ρ is the utilisation of AMESoS and DwP, so that the three are comparable.
+    service rate. The paper prints no targets; it finds them with a load generator that saturates one replica, so ρ is 1
+    (A18). With AMESoS' and DwP's 0.7 it is another scaler.
     """
 
     target_per_replica_per_s: Positive | None = None
     target_by_fleet_per_s: Mapping[str, Positive] = field(default_factory=dict)
-    rho: PositiveShare = 0.7
+    rho: PositiveShare = 1.0
     decision_interval_s: Positive = 2.5
 
 

@@ -184,7 +184,7 @@ def claims(request: Request) -> Iterator[Cells]:
     """AMESoS against its rivals on the pipeline of each case."""
     for case, runs in cases_of(request):
         pipeline = next(iter(runs.values()))[0][0].conditions["pipeline"]
-        for what, rival, where, printed in map(dict.values, CLAIMS):
+        for what, rival, where, printed, _ in map(dict.values, CLAIMS):
             if where == pipeline:
                 live, simulated = (_against(runs, world, rival, COMPARED[what]) for world in WORLDS)
                 head = {"case": case, "measure": what, "AMESoS against": rival, "printed": printed}

@@ -7,7 +7,7 @@ not.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise, product
@@ -24,7 +24,7 @@ from controller.scalers.shared.pack import pack
 from controller.scalers.shared.packing import Load, bin_size
 from experiments.binpack.experiments import EXPERIMENTS, printed
 from experiments.experiment import Experiment, Options, run_spec
-from experiments.paper import UNKNOWN, Cells, PaperTable, Request, Settings, spread
+from experiments.paper import TWENTY, UNKNOWN, Cells, PaperTable, Request, Settings, median_range
 from experiments.run_result import simulate as run_in_memory
 from penstock.measures import Floats, percentiles_s, slo_share
 from penstock.plan import range_groups
@@ -50,6 +50,7 @@ REBALANCE_TIME_S: Final = 0.05
 INSTANT: Final = {"rebalance_s": "0.05", "stop_s": "0", "leaving_rebalances": "false"}
 """The burst model: replicas come and go at once, each rebalance stops all of them for t_r = 50 ms."""
 
+SCALINGS: Final = {"up": "scale-up", "down": "scale-down", "reassign": "reassignment"}
 SHOWN_PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 100.0)
 PERCENTILES: Final = (*map(float, range(1, 100)), *(99 + tenth / 10 for tenth in range(1, 10)), 100.0)
 
@@ -63,7 +64,8 @@ class Case:
     ``rebalance_time_s``: stop of all replicas after each rebalance; Algorithm 2 takes it as t_r. ``heartbeat_s``:
     replicas learn of a rebalance with their heartbeat; None: at once. ``jitter_per_s`` is the taxi workload's.
     ``by_arrival``: a replica serves its events in order of arrival, not its partitions in turns like Kafka's consumer.
-    ``instant``: the burst model instead of the sim world's group.
+    ``instant``: the burst model instead of the sim world's group. ``f_up``, ``f_down``: the scaler's. ``start_up_s``,
+    ``stop_s``: until a replica joins, and until it is gone after its last partition.
     """
 
     experiment: str
@@ -74,6 +76,10 @@ class Case:
     jitter_per_s: float = 0.0
     by_arrival: bool = False
     instant: bool = False
+    f_up: float | None = None
+    f_down: float | None = None
+    start_up_s: float | None = None
+    stop_s: float | None = None
 
     @property
     def label(self) -> str:
@@ -85,15 +91,22 @@ class Case:
             (f"jitter {self.jitter_per_s:g}/s", self.jitter_per_s > 0),
             ("in order of arrival", self.by_arrival),
             ("instant replicas", self.instant),
+            *((f"{name} {value}", value is not None) for name, value in self.own().items()),
         )
         return ", ".join((self.scaler, *(text for text, changed in changes if changed)))
+
+    def own(self) -> dict[str, float | None]:
+        """The changes that are named like the setting they change."""
+        return {name: getattr(self, name) for name in ("f_up", "f_down", "start_up_s", "stop_s")}
 
     def __str__(self) -> str:
         return f"{self.experiment}, {self.label}"
 
 
 class BinpackResult(NamedTuple):
-    """Measures of one run. ``percentiles_s``: latency at each of ``PERCENTILES``."""
+    """Measures of one run. ``percentiles_s``: latency at each of ``PERCENTILES``. ``peaks_s``: by kind of decision the
+    longest latency at each one that was carried out, of the events intended from 0.5 s before it to 1 s after it.
+    """
 
     slo_share: float
     replica_minutes: float
@@ -103,6 +116,7 @@ class BinpackResult(NamedTuple):
     down_actions: int
     reassignments: int
     percentiles_s: Floats
+    peaks_s: Mapping[str, Sequence[float]]
 
     @property
     def longest_s(self) -> float:
@@ -113,7 +127,7 @@ class BinpackResult(NamedTuple):
 class BinpackSettings(Settings, frozen=True, kw_only=True):
     """``penstock paper binpack``."""
 
-    seeds: tuple[int, ...] = (1, 2, 3)
+    seeds: tuple[int, ...] = TWENTY
 
 
 class CaseResults(NamedTuple):
@@ -136,6 +150,8 @@ def options_of(case: Case, seed: int) -> Options:
     worker: dict[str, str] = {"commit_interval_s": "0"} if case.instant else {}
     t_r = REBALANCE_TIME_S if case.rebalance_time_s is None else case.rebalance_time_s
     settings = {"all": {"rebalance_time_s": str(t_r)}}
+    own = {name: str(value) for name, value in case.own().items() if value is not None}
+    settings[case.scaler] = {name: value for name, value in own.items() if name in ("f_up", "f_down")}
     if case.rebalance_time_s is not None:
         worker["rebalance_pause_s"] = str(case.rebalance_time_s)
     if case.heartbeat_s is not None:
@@ -143,6 +159,7 @@ def options_of(case: Case, seed: int) -> Options:
         worker |= {"directed_rebalance": "false", "heartbeat_s": str(case.heartbeat_s)}
         worker |= {"session_timeout_s": str(session_timeout_s)}
     system = {**PAPER_SYSTEM, **(INSTANT if case.instant else {}), **({"batch": "0"} if case.by_arrival else {})}
+    system |= {name: value for name, value in own.items() if name in PAPER_SYSTEM}
     return Options(world="sim", seed=seed, tick_phase_s=case.phase_s, worker=worker, system=system, settings=settings)
 
 
@@ -154,7 +171,15 @@ def simulate(case: Case, seed: int) -> BinpackResult:
     table = played.results
     # In whole nanoseconds, as runs are written: an event after exactly 0.5 s is within the SLO.
     latency_s = (np.rint(table.finished_s * 1e9) - np.rint(table.intended_s * 1e9)) / 1e9
-    counts = carried_out(steps(played.ticks))
+    done = steps(played.ticks)
+    counts = carried_out(done)
+    order = np.argsort(table.intended_s)
+    intended_s, ordered_s = table.intended_s[order], latency_s[order]
+    peaks_s: dict[str, list[float]] = {action: [] for action in SCALINGS}
+    for step in done:
+        first, after = np.searchsorted(intended_s, (step.record.time_s - 0.5, step.record.time_s + 1.0))
+        if after > first:
+            peaks_s[step.decision.action].append(float(ordered_s[first:after].max()))
     return BinpackResult(
         slo_share=slo_share(latency_s, experiment.slo_s),
         replica_minutes=played.replica_minutes(),
@@ -164,6 +189,7 @@ def simulate(case: Case, seed: int) -> BinpackResult:
         down_actions=counts.down_actions,
         reassignments=counts.reassignments,
         percentiles_s=percentiles_s(latency_s, PERCENTILES),
+        peaks_s=peaks_s,
     )
 
 
@@ -238,8 +264,8 @@ def by_formula(experiment: Experiment, scaler: str, lag_s: float = 0.0) -> Formu
 
 
 def mean_text(runs: Sequence[BinpackResult], measure: str, digits: int = 0) -> str:
-    """The mean of a measure with its range."""
-    return spread([float(getattr(run, measure)) for run in runs], digits)
+    """The median of a measure with its range."""
+    return median_range([float(getattr(run, measure)) for run in runs], digits)
 
 
 def pair(runs: Sequence[BinpackResult], ups: str = "added", downs: str = "removed") -> str:
@@ -250,12 +276,12 @@ def pair(runs: Sequence[BinpackResult], ups: str = "added", downs: str = "remove
 
 def share_text(runs: Sequence[BinpackResult]) -> str:
     """Share within the SLO in %."""
-    return spread([100 * run.slo_share for run in runs], 2) + " %"
+    return median_range([100 * run.slo_share for run in runs], 2) + " %"
 
 
 def cost_text(runs: Sequence[BinpackResult]) -> str:
     """Replica-minutes."""
-    return mean_text(runs, "replica_minutes", 1 if np.mean([run.replica_minutes for run in runs]) >= 100 else 2)
+    return mean_text(runs, "replica_minutes", 1 if np.median([run.replica_minutes for run in runs]) >= 100 else 2)
 
 
 def percent(share: float | None) -> str:
@@ -264,11 +290,11 @@ def percent(share: float | None) -> str:
 
 
 def change(runs: Sequence[BinpackResult], measure: str, as_printed: float | None) -> str:
-    """Mean against print: points for a share, % for a cost."""
+    """Median against print: points for a share, % for a cost."""
     if as_printed is None:
         return UNKNOWN
-    mean = float(np.mean([getattr(run, measure) for run in runs]))
-    points = 100 * (mean - as_printed if measure == "slo_share" else mean / as_printed - 1)
+    median = float(np.median([getattr(run, measure) for run in runs]))
+    points = 100 * (median - as_printed if measure == "slo_share" else median / as_printed - 1)
     return f"{round(points, 1) + 0.0:+.1f} {'points' if measure == 'slo_share' else '%'}"  # never -0.0
 
 
@@ -339,12 +365,15 @@ def by_phase(found: Iterator[CaseResults]) -> Iterator[Cells]:
 
 
 def by_rebalance_time(found: Iterable[CaseResults]) -> Iterator[Cells]:
-    """Algorithms 1 and 2 on workload 1 with a stop of all for t_r at each rebalance."""
+    """Algorithms 1 and 2 on workload 1 with a stop of all for t_r at each rebalance, of which replicas learn at once or
+    with their heartbeat.
+    """
     for case, runs in found:
         as_printed = printed(case.experiment, rebalance_time_s=case.rebalance_time_s)[case.scaler]
         yield {
             "scaler": case.scaler,
             "t_r s": case.rebalance_time_s,
+            "notified": notified(case),
             "SLO share, printed": percent(as_printed["slo_share"]),
             "simulated": share_text(runs),
             "difference": change(runs, "slo_share", as_printed["slo_share"]),
@@ -354,6 +383,11 @@ def by_rebalance_time(found: Iterable[CaseResults]) -> Iterator[Cells]:
             "added / removed": pair(runs),
             "reassignments": mean_text(runs, "reassignments"),
         }
+
+
+def notified(case: Case) -> str:
+    """How replicas learn of a rebalance."""
+    return "at once" if case.heartbeat_s is None else f"by heartbeat, {case.heartbeat_s:g} s"
 
 
 def by_heartbeat(found: Iterable[CaseResults]) -> Iterator[Cells]:
@@ -367,7 +401,7 @@ def by_heartbeat(found: Iterable[CaseResults]) -> Iterator[Cells]:
         yield {
             "experiment": case.experiment,
             "scaler": case.scaler + (", in order of arrival" if case.by_arrival else ""),
-            "notified of a rebalance": f"by heartbeat, {case.heartbeat_s:g} s" if late else "at once",
+            "notified of a rebalance": notified(case),
             "SLO share, printed": percent(as_printed.get("slo_share")),
             "simulated": share_text(runs),
             "difference": change(runs, "slo_share", as_printed.get("slo_share")),
@@ -376,15 +410,46 @@ def by_heartbeat(found: Iterable[CaseResults]) -> Iterator[Cells]:
             "replica-minutes": cost_text(runs),
             "added / removed": pair(runs),
             "reassignments": mean_text(runs, "reassignments"),
-            "consumers in all": spread([1.0 + run.added for run in runs], 0),
+            "consumers in all": median_range([1.0 + run.added for run in runs], 0),
         }
+
+
+def by_fraction(found: Iterable[CaseResults]) -> Iterator[Cells]:
+    """Algorithm 2 with other fractions f_up and f_down."""
+    for case, runs in found:
+        own = {name: value for name, value in case.own().items() if value is not None}
+        yield {
+            "changed": ", ".join(f"{name} {value:g}" for name, value in own.items()),
+            "SLO share": share_text(runs),
+            "replica-minutes": cost_text(runs),
+            "added / removed": pair(runs),
+        }
+
+
+def by_pod_time(found: Iterable[CaseResults]) -> Iterator[Cells]:
+    """Linear with replicas that take long to start or to go, against its printed cost."""
+    for case, runs in found:
+        yield {
+            "scaler": case.label,
+            "SLO share": share_text(runs),
+            "replica-minutes, printed": printed(case.experiment)[case.scaler]["replica_minutes"],
+            "replica-minutes": cost_text(runs),
+        }
+
+
+def peaks(found: Iterable[CaseResults]) -> Iterator[Cells]:
+    """The longest latency at each decision that was carried out, over all decisions of a kind and all seeds."""
+    for case, runs in found:
+        longest_s = {action: [peak for run in runs for peak in run.peaks_s[action]] for action in SCALINGS}
+        columns = {f"at a {name}, s": median_range(longest_s[action], 2) for action, name in SCALINGS.items()}
+        yield {"experiment": case.experiment, "scaler": case.scaler, "notified": notified(case), **columns}
 
 
 def some_percentiles(found: Iterable[CaseResults]) -> Iterator[Cells]:
     """Some percentiles of the latency."""
     for case, runs in found:
         latencies_s = {p: [float(run.percentiles_s[PERCENTILES.index(p)]) for run in runs] for p in SHOWN_PERCENTILES}
-        yield {"run": str(case), **{f"p{p:g} s": spread(values, 3) for p, values in latencies_s.items()}}
+        yield {"run": str(case), **{f"p{p:g} s": median_range(values, 3) for p, values in latencies_s.items()}}
 
 
 def curves(found: Iterable[CaseResults]) -> Iterator[Cells]:
@@ -399,7 +464,9 @@ def run_rows(request: Request) -> Iterator[Cells]:
     selected = [CASES[table.name] for table in request.tables if table.name in CASES] or CASES.values()
     for case, runs in results(request, dict.fromkeys(case for cases in selected for case in cases)):
         for seed, run in zip(request.settings.seeds, runs, strict=True):
-            measures = {name: value for name, value in run._asdict().items() if name != "percentiles_s"}
+            measures = {
+                name: value for name, value in run._asdict().items() if name not in ("percentiles_s", "peaks_s")
+            }
             yield {**dataclasses.asdict(case), "seed": seed, **measures, "longest_s": run.longest_s}
 
 
@@ -414,7 +481,13 @@ def cases(experiments: Sequence[str], scalers: Sequence[str], **changes: Sequenc
 BOTH: Final = (WORKLOAD_1, NYC)
 TAIL: Final = ("binpack-tail",)
 NOTIFIED: Final = (None, *SESSION_OF_HEARTBEAT_S)
-IN_CDF: Final = [*cases(BOTH, POLICIES), *cases(BOTH, TAIL, heartbeat_s=tuple(SESSION_OF_HEARTBEAT_S))]
+IN_CDF: Final = [
+    *cases(BOTH, POLICIES),
+    *cases(BOTH, TAIL, heartbeat_s=tuple(SESSION_OF_HEARTBEAT_S)),
+    *cases([f"{name}-skewed" for name in BOTH], (*TAIL, "linear")),
+    *cases([WORKLOAD_1], ("binpack", *TAIL), rebalance_time_s=[0.5, 2.0]),
+]
+"""Figures 3, 5 and 9; 7 (skew); 10 to 12 (t_r, Algorithm 1 against 2)."""
 
 TABLES: Final = (
     table(
@@ -449,7 +522,7 @@ TABLES: Final = (
     table(
         "rebalance",
         "Rebalance time, workload 1",
-        cases([WORKLOAD_1], ("binpack", "binpack-tail"), rebalance_time_s=[0.5, 2.0]),
+        cases([WORKLOAD_1], ("binpack", "binpack-tail"), rebalance_time_s=[0.5, 2.0], heartbeat_s=NOTIFIED),
         by_rebalance_time,
     ),
     table(
@@ -460,10 +533,31 @@ TABLES: Final = (
             for experiment in BOTH
             for case in (
                 *cases([experiment], TAIL, by_arrival=[False, True], heartbeat_s=NOTIFIED),
-                *cases([experiment], ["linear"], heartbeat_s=NOTIFIED),
+                *cases([experiment], ("binpack", "linear"), heartbeat_s=NOTIFIED),
             )
         ],
         by_heartbeat,
+    ),
+    table(
+        "peaks",
+        "Longest latency at a scaling: median and range over all scalings of all seeds",
+        [*cases(BOTH, TAIL, heartbeat_s=NOTIFIED), *cases([WORKLOAD_1], ["linear"], heartbeat_s=NOTIFIED)],
+        peaks,
+    ),
+    table(
+        "fractions",
+        "f_up and f_down, workload 1",
+        [*cases([WORKLOAD_1], TAIL, f_up=[0.7, 0.8, 0.9]), *cases([WORKLOAD_1], TAIL, f_down=[0.3, 0.4, 0.5])],
+        by_fraction,
+    ),
+    table(
+        "pods",
+        "Linear with slow pods, workload 1",
+        [
+            *cases([WORKLOAD_1], ["linear"], start_up_s=[0.0, 1.0, 2.0, 5.0]),
+            *cases([WORKLOAD_1], ["linear"], stop_s=[1.0, 2.0, 5.0]),
+        ],
+        by_pod_time,
     ),
     table("cdf", "Latency from the intended send time", IN_CDF, some_percentiles),
     PaperTable(

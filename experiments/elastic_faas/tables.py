@@ -4,11 +4,13 @@
 recorded run of the scheduled scaler is Table 1.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import count
-from typing import Any, Final
+from operator import itemgetter
+from typing import Annotated, Any, Final
 
+import msgspec
 import numpy as np
 
 from controller.fleets.queue.container_ramp import timeline
@@ -16,7 +18,7 @@ from controller.scalers.shared.elastic_faas_formulas import nsp_after
 from experiments.elastic_faas.experiments import EXPERIMENTS, FUNCTIONS
 from experiments.experiment import Options
 from experiments.multiqueue.tables import container_minutes
-from experiments.paper import Cells, PaperTable, Request, printed_values
+from experiments.paper import TWENTY, Cells, PaperTable, Request, Settings, medians, printed_values
 from experiments.run_result import conditions, finished_run, recorded, simulate, simulation
 from penstock.contracts import Decision, QueueObservation
 from penstock.measures import replica_seconds
@@ -62,19 +64,20 @@ def time_to(containers: int, starts: tuple[float, ...]) -> int:
 
 
 @cache
-def run_experiment(scaler: str, **parameters: float) -> FinishedRun:
+def run_experiment(scaler: str, seed: int = 1, **parameters: float) -> FinishedRun:
     """One scaler on the experiment, in virtual time; ``parameters`` differ from the experiment's. Tables share it."""
     settings = {name: str(value) for name, value in parameters.items()}
     system = {name: value for name, value in settings.items() if name == "provision_s"}
-    return simulate(EXPERIMENT, scaler, Options(world="sim", settings={scaler: settings}, system=system))
+    return simulate(EXPERIMENT, scaler, Options(world="sim", seed=seed, settings={scaler: settings}, system=system))
 
 
 def moments(played: FinishedRun) -> Iterator[dict[str, Any]]:
-    """The time line of a run, every two units: containers and functions at the beginning, backlog then, arrived and
-    shed within them.
+    """The time line of a run, every two units: containers and functions at the beginning, backlog then, arrived, shed
+    and served within them.
     """
-    intended_s = played.results.intended_s
-    shed_s = intended_s[played.results.outcome == REJECTED]
+    table = played.results
+    intended_s = table.intended_s
+    shed_s, served_s = intended_s[table.outcome == REJECTED], table.finished_s[table.outcome == COMPLETED]
     for tick in played.ticks:
         if tick.time_s % 2:
             continue
@@ -90,6 +93,7 @@ def moments(played: FinishedRun) -> Iterator[dict[str, Any]]:
             "backlog": seen.backlog or 0,
             "arrived": _within(intended_s, tick.time_s, end_s),
             "shed": _within(shed_s, tick.time_s, end_s),
+            "served": _within(served_s, tick.time_s, end_s),
         }
 
 
@@ -152,14 +156,50 @@ def _formula_2(_: object) -> str:
     return "Formula (2) with c = 5: " + ", ".join(f"n = {n}: {nsp_after(5, n):g}" for n in (1, 2, 3))
 
 
-def story(request: Request) -> Iterator[tuple[str, str, FinishedRun]]:
-    """(label, scaler, run) of every scaler, and of two at L = PPT = 5."""
-    short = {"latency_s": 5.0, "provision_s": 5.0, "horizon_s": 10.0}
-    runs: list[tuple[str, str, dict[str, float]]] = [(scaler, scaler, {}) for scaler in SCALERS]
-    runs += [(f"{scaler}, L = PPT = 5", scaler, short) for scaler in ("elastic-faas", "elastic-faas-published")]
-    for label, scaler, parameters in runs:
-        request.progress(label)
-        yield label, scaler, run_experiment(scaler, **parameters)
+SHORT: Final = {"latency_s": 5.0, "provision_s": 5.0, "horizon_s": 10.0}
+"""L = PPT = 5; SPc stays 10."""
+CASES: Final[Mapping[str, tuple[str, Mapping[str, float]]]] = {
+    **{scaler: (scaler, {}) for scaler in SCALERS},
+    **{f"{scaler}, L = PPT = 5": (scaler, SHORT) for scaler in ("elastic-faas", "elastic-faas-published")},
+}
+"""Every scaler, and two at L = PPT = 5."""
+OUTCOME_DIGITS: Final = {
+    "scheduled": 0, "shed": 0, "shed_share": 4, "last_shed_s": 1, "slo_share": 3, "mean_latency_s": 2,
+    "thirty_containers_s": 0, "ups": 0, "downs": 0, "most_functions": 0, "function_minutes": 2, "container_minutes": 1,
+}  # fmt: skip
+
+
+class ElasticFaasSettings(Settings, frozen=True, kw_only=True):
+    """``penstock paper elastic-faas``."""
+
+    seeds: Annotated[tuple[int, ...], msgspec.Meta(description="Of the story.")] = TWENTY
+
+
+def story(request: Request) -> Iterator[Cells]:
+    """Every case: medians and ranges over the seeds, in how many runs nothing is shed, nothing is shed in the last
+    quarter, and a second function comes into service.
+    """
+    for label, (scaler, parameters) in request.each(CASES.items(), itemgetter(0)):
+        runs = [run_experiment(scaler, seed, **parameters) for seed in request.settings.seeds]
+        found = [outcome(run, scaler, label) for run in runs]
+        joined = [max(tick.observation.replicas.joined or 0 for tick in run.ticks) for run in runs]
+        counts = {
+            "nothing shed": [row["shed"] == 0 for row in found],
+            "shedding ends": [(row["last_shed_s"] or 0) < 0.75 * EXPERIMENT.seconds for row in found],
+            "second function": [most > 1 for most in joined],
+        }
+        yield {
+            "scaler": label,
+            **medians(found, OUTCOME_DIGITS),
+            **{name: f"{sum(true)} of {len(true)}" for name, true in counts.items()},
+        }
+
+
+def first_runs(request: Request) -> Iterator[tuple[str, FinishedRun]]:
+    """(label, run) of every case with the first seed."""
+    first, *_ = request.settings.seeds
+    for label, (scaler, parameters) in CASES.items():
+        yield f"{label}, seed {first}", run_experiment(scaler, first, **parameters)
 
 
 def live(request: Request) -> Iterator[tuple[RunSpec, str, FinishedRun]]:
@@ -181,13 +221,13 @@ TABLES: Final = (
     PaperTable("thirty", "Units of time to 30 containers", lambda _: claims(), note=_formula_2),
     PaperTable(
         "story",
-        f"{EXPERIMENT.name}: {EXPERIMENT.title}",
-        lambda request: (outcome(run, scaler, label) for label, scaler, run in story(request)),
+        f"{EXPERIMENT.name}: {EXPERIMENT.title}; medians and ranges over the seeds",
+        story,
     ),
     PaperTable(
         "story-timeline",
-        "Time lines, every four units",
-        lambda request: ({"scaler": label} | moment for label, _, run in story(request) for moment in moments(run)),
+        "Time lines of one run, every four units",
+        lambda request: ({"scaler": label} | moment for label, run in first_runs(request) for moment in moments(run)),
         section="scaler",
         shown=lambda row: row["time_s"] % 4 == 0 and row["time_s"] <= SHOWN_S,
     ),

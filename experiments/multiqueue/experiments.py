@@ -4,7 +4,7 @@ Fixed beforehand: λ, μ, K and containers in the paper's literal numbers (readi
 service, events lost where the routing sent them (as in its tables), one container more per second up to ten. With the
 printed maxPk = .7 and minPk = .4 Algorithm 1 never goes from Table 1 to Table 2: P_K is .5 when all ten containers are
 there. The story of the tables therefore runs with maxPk = .45 and minPk = .01; the printed constants run
-at λ = 400, where they do act.
+at λ = 400, where they do act. Two more: a load for four queues, and one that falls.
 """
 
 import dataclasses
@@ -35,12 +35,12 @@ STORY = {"max_p_k": 0.45, "min_p_k": 0.01}
 PRINTED = {"max_p_k": 0.7, "min_p_k": 0.4}
 
 
-def _experiment(name: str, title: str, rate_per_s: int, limits: dict[str, float]) -> Experiment:
+def _experiment(name: str, title: str, workload: str, limits: dict[str, float], max_replicas: int = 6) -> Experiment:
     return Experiment(
         name=name,
         title=title,
         paper=PAPER,
-        workload=f"poisson:rate_per_s={rate_per_s},duration_s=120",
+        workload=f"{workload},duration_s=120",
         seconds=120,
         arrivals="poisson",
         partitions=1,
@@ -49,7 +49,7 @@ def _experiment(name: str, title: str, rate_per_s: int, limits: dict[str, float]
         # Service times are the system's own.
         worker=WorkerSpec(service_time_s=0.0),
         tick_phase_s=0.0,
-        max_replicas=6,
+        max_replicas=max_replicas,
         common={
             **limits,
             "min_arrival_rate_per_s": 100.0,
@@ -62,9 +62,30 @@ def _experiment(name: str, title: str, rate_per_s: int, limits: dict[str, float]
 
 EXPERIMENTS = (
     _experiment(
-        "multiqueue", "200 events/s, from one queue (Table 1) to two (Table 2): maxPk .45, minPk .01", 200, STORY
+        "multiqueue",
+        "200 events/s, from one queue (Table 1) to two (Table 2): maxPk .45, minPk .01",
+        "poisson:rate_per_s=200",
+        STORY,
     ),
-    _experiment("multiqueue-printed", "400 events/s with the printed maxPk .7 and minPk .4", 400, PRINTED),
+    _experiment(
+        "multiqueue-printed",
+        "400 events/s with the printed maxPk .7 and minPk .4",
+        "poisson:rate_per_s=400",
+        PRINTED,
+    ),
+    _experiment(
+        "multiqueue-more",
+        "400 events/s, a load for four queues of up to ten: maxPk .45, minPk .01",
+        "poisson:rate_per_s=400",
+        STORY,
+        max_replicas=10,
+    ),
+    _experiment(
+        "multiqueue-falling",
+        "200 events/s, after a minute 40: maxPk .45, minPk .01",
+        "step:before_per_s=200,after_per_s=40,at_s=60",
+        STORY,
+    ),
 )
 
 

@@ -61,10 +61,10 @@ def test_the_targets_that_it_names_are_what_rps_is_given(monkeypatch: pytest.Mon
     settings = parse_settings(options[1::2])
     spec = run_spec(find_experiment("amesos-document"), "rps", Options(settings=settings), "run")
     assert spec.scaler.parameters["target_by_fleet_per_s"] == {
-        name: pytest.approx(0.7 * rate_per_s, rel=1e-3) for name, rate_per_s in RATES_PER_S.items()
+        name: pytest.approx(rate_per_s, rel=1e-3) for name, rate_per_s in RATES_PER_S.items()
     }
     fast = run_spec(find_experiment("amesos-document"), "rps", Options(settings=settings, speed=4), "run")
-    assert fast.scaler.parameters["target_by_fleet_per_s"]["pdf"] == pytest.approx(4 * 0.7 * 60, rel=1e-3)
+    assert fast.scaler.parameters["target_by_fleet_per_s"]["pdf"] == pytest.approx(4 * 60, rel=1e-3)
     assert "totalEstimate of document: 52.00 ms along the longest path" in said
     assert "assume 50.00 ms" in said
     assert "mean 56.00 ms, p50 55.00 ms, p99 60.00 ms of 90, deadline 500.00 ms" in said

@@ -120,8 +120,11 @@ def test_without_a_target_rps_takes_the_measured_service_rate_and_keeps_it() -> 
     scaler = rps()
     _, state = scaler.decide(fleet(0.1, 0, service_rate_per_s=80.0), scaler.start(1))
     decision, state = scaler.decide(fleet(2.6, 400), state)
+    assert decision.targets == {"qr": 2}
+    assert decision.why["qr"]["targetLoadPerReplica_per_s"] == 80  # a replica is saturated (A18)
+    idler = rps(rho=0.7)
+    decision, _ = idler.decide(fleet(2.6, 400), idler.decide(fleet(0.1, 0, service_rate_per_s=80.0), idler.start(1))[1])
     assert decision.targets == {"qr": 3}
-    assert decision.why["qr"]["targetLoadPerReplica_per_s"] == pytest.approx(0.7 * 80)
     _, blank = scaler.decide(fleet(0.1, 0), scaler.start(1))
     decision, _ = scaler.decide(fleet(2.6, 400), blank)
     assert decision.action == "hold"

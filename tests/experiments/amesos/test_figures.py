@@ -1,6 +1,8 @@
 """AMESoS' experiments can be described, and their figures made."""
 
 import csv
+import re
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -76,6 +78,92 @@ def test_with_the_printed_thresholds_the_synthetic_pipeline_never_scales_down() 
     assert (np.diff(coherent.series[2]) < 0).any()
 
 
+def test_the_queues_and_replicas_of_the_functions_add_up() -> None:
+    run = figures.simulate("matrix", "rps", 1, figures.AmesosSettings(from_s=120, seconds=20))
+    _, waiting, replicas = run.series
+    assert sum(each.waiting for each in run.functions.values()).tolist() == waiting.tolist()
+    assert sum(each.replicas for each in run.functions.values()).tolist() == replicas.tolist()
+    assert waiting.max() > 0
+
+
+def test_rps_scales_one_function_after_the_other_and_amesos_all_at_once() -> None:
+    """Section 6.3.1; RPS' target is the rate of a saturated replica (A18)."""
+    rise = figures.AmesosSettings(from_s=60, seconds=60)
+    for seed in (1, 2, 3):
+        amesos, rps = (figures.simulate("document", scaler, seed, rise) for scaler in ("amesos", "rps"))
+        ups_s = [[each.first_up_s or 0.0 for each in run.functions.values()] for run in (amesos, rps)]
+        assert all(up_s > 0 for run in ups_s for up_s in run)
+        assert max(ups_s[0]) - min(ups_s[0]) <= 2.5
+        assert ups_s[1] == sorted(ups_s[1]) and ups_s[1][-1] - ups_s[1][0] >= 5.0
+
+
+def test_rps_misses_more_than_amesos_only_near_saturation() -> None:
+    rise = figures.AmesosSettings(from_s=60, seconds=60)
+    for seed in (1, 2, 3):
+        missed = {
+            name: figures.simulate("document", name, seed, rise).missed for name in ("amesos", "rps", "rps at 0.7 μ")
+        }
+        assert missed["rps at 0.7 μ"] == 0
+        assert missed["amesos"] < 0.3 * missed["rps"]
+
+
+# --- what is printed -------------------------------------------------------------------------------------------------
+
+SAID = re.compile(
+    r"((?:up to )?(?:\d+ %|slightly)) (\w+) (?:\w+ )*?than (?:with )?(\w+(?:(?:, | and )(?:with )?[A-Z]\w+)*)"
+)
+SCALERS = {"RPS": "rps", "DwP": "dwp", "LaSS": "lass"}
+SUBJECTS = {"misses": "misses", "peak queue": "queue|peak", "replica-minutes": "resources"}
+
+
+def said(sentence: str) -> dict[str, str]:
+    """By scaler, how much and in which direction AMESoS differs from it."""
+    found = {}
+    for amount, direction, others in SAID.findall(sentence):
+        for name in re.findall("RPS|DwP|LaSS", others):
+            found[SCALERS[name]] = f"{amount} {direction}"
+    return found
+
+
+def test_a_sentence_is_read_with_each_number_beside_its_scaler() -> None:
+    assert said("a 5 % better than with DwP, 7 % worse than with RPS and LaSS") == {
+        "dwp": "5 % better",
+        "rps": "7 % worse",
+        "lass": "7 % worse",
+    }
+
+
+@pytest.mark.parametrize("claim", figures.CLAIMS, ids=lambda claim: "-".join(list(claim.values())[:3]))
+def test_each_printed_value_is_that_of_its_sentence(claim: dict[str, str]) -> None:
+    sentence = figures.SENTENCES[claim["sentence"]]
+    assert re.search(SUBJECTS[claim["measure"]], sentence["says"])
+    assert claim["pipeline"] in sentence["pipelines"].split()
+    assert said(sentence["says"])[claim["AMESoS against"]] == claim["printed"]
+
+
+def test_each_sentence_is_used_for_all_that_it_says() -> None:
+    for name, sentence in figures.SENTENCES.items():
+        claimed = {(c["AMESoS against"], c["pipeline"]) for c in figures.CLAIMS if c["sentence"] == name}
+        assert claimed == set(product(said(sentence["says"]), sentence["pipelines"].split())), name
+
+
+def test_the_sentences_have_the_numbers_of_the_paper() -> None:
+    papers = (parent / "shared" / "papers" / "amesos.txt" for parent in Path(__file__).parents)
+    text = next((paper.read_text() for paper in papers if paper.exists()), None)
+    if text is None:
+        pytest.skip("the paper's text is not on this machine")
+    for sentence in figures.SENTENCES.values():
+        section = text.partition(f"\n{sentence['section']} ")[2].partition("\n\n6.3.")[0]
+        for scaler, value in said(sentence["says"]).items():
+            name = next(name for name, key in SCALERS.items() if key == scaler)
+            number = re.search(r"\d+", value)
+            if number is None:
+                continue
+            # The number and the scaler stand in one sentence; side by side where there are several.
+            near = rf"{number[0]}% \w+ than {name}" if "better" in value else rf"{number[0]}%"
+            assert re.search(near, section), (sentence["says"], name)
+
+
 def test_changes_are_said_in_words() -> None:
     said = [figures.change(*pair) for pair in ((30, 100), (113, 100), (0, 0), (5, 0))]
     assert said == ["70 % fewer", "13 % more", "both none", "5 against none"]
@@ -92,16 +180,23 @@ def test_the_figures_are_written(tmp_path: Path) -> None:
         build(), ["paper", "amesos", "all", "--out", str(tmp_path), "--seeds", "2", "--from", "60", "--seconds", "10"]
     )
     assert done.exit_code == 0, done.output
-    assert "AMESoS compared" in done.output
+    assert "AMESoS compared, by medians" in done.output
     rows = {path.name: list(csv.DictReader(path.read_text().splitlines())) for path in tmp_path.iterdir()}
     assert sorted(rows) == [
-        "claims.csv", "figure4.csv", "figures5-12.csv", "runs.csv", "summary.csv",
+        "claims.csv", "figure4.csv", "figures5-10.csv", "figures5-12.csv", "first-ups.csv", "functions.csv", "runs.csv",
+        "summary.csv",
     ]  # fmt: skip
+    variants, functions = len(figures.VARIANTS), 4 + 3 + 6
     assert len(rows["figure4.csv"]) == 17
-    assert len(rows["summary.csv"]) == 3 * 4
-    assert len(rows["runs.csv"]) == 3 * 4 * 2
+    assert len(rows["summary.csv"]) == 3 * variants
+    assert len(rows["runs.csv"]) == 3 * variants * 2
     assert len(rows["figures5-12.csv"]) == 3 * 4 * 11
-    assert len(rows["claims.csv"]) == len(figures.CLAIMS)
+    assert len(rows["figures5-10.csv"]) == functions * 4 * 11
+    assert len(rows["functions.csv"]) == functions * 4
+    assert len(rows["first-ups.csv"]) == 3 * 4
+    assert {row["AMESoS against"] for row in rows["claims.csv"]} == {
+        name for name, (scaler, _) in figures.VARIANTS.items() if scaler in ("rps", "dwp", "lass")
+    }
 
 
 def test_a_faster_run_is_the_same_run() -> None:
