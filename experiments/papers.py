@@ -9,6 +9,7 @@ from experiments.binpack import tables as binpack
 from experiments.elastic_faas import tables as elastic_faas
 from experiments.multiqueue import steady
 from experiments.multiqueue import tables as multiqueue
+from experiments.newsvendor import tables as newsvendor
 from experiments.paper import Paper
 from experiments.pubsub import figures as pubsub
 from experiments.pubsub import paired
@@ -29,6 +30,9 @@ MULTIQUEUE: Final = Paper(
 PUBSUB: Final = Paper(
     "pubsub", "Elastic pub/sub, extended version", (*pubsub.TABLES, paired.TABLE), pubsub.PubsubSettings
 )
+NEWSVENDOR: Final = Paper(
+    "newsvendor", "Our own scaler beside tuned rivals", newsvendor.TABLES, newsvendor.NewsvendorSettings
+)
 ANY: Final = Paper("any", "Runs of any experiment", (measured.TABLE,))
 
-PAPERS: Final = {paper.name: paper for paper in (AMESOS, BINPACK, ELASTIC_FAAS, MULTIQUEUE, PUBSUB, ANY)}
+PAPERS: Final = {paper.name: paper for paper in (AMESOS, BINPACK, ELASTIC_FAAS, MULTIQUEUE, PUBSUB, NEWSVENDOR, ANY)}

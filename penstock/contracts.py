@@ -79,7 +79,7 @@ class PartitionObservation(msgspec.Struct, frozen=True):
     """One Kafka partition at one instant. A missing commit is None ("no commit yet"), never zero.
 
     ``arrival_rate_per_s`` is Δend/Δt over the monitor's own last whole interval, None before two readings exist.
-    ``arrivals_by_slot``: events of the last second of the run in ``ARRIVAL_SLOTS`` slots of equal length, oldest first; only
+    ``arrivals_by_slot``: events of the last second of the run in ``ARRIVAL_SLOTS`` equal slots, oldest first; only
     read for a scaler that ``reads_arrivals``.
     """
 

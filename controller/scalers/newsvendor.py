@@ -35,10 +35,11 @@ MARGIN: Final = 0.05
 SPARE: Final = 0.7
 """Of the time between a pause and the limit, the part that a smooth load may use as a buffer."""
 MOST_BUSY: Final = 0.97
-PRICE_GAIN: Final = 0.006
+FIRST_PRICE: Final = 0.0025
+PRICE_GAIN: Final = 0.012
 LEAST_PRICE: Final = 0.03
 LARGEST_PRICE: Final = 5.0
-AIM: Final = 0.8
+AIM: Final = 0.9
 """Of the late events that the contract allows, the part that the price aims at."""
 PEAK_TICKS: Final = 600.0
 JUMP_TICKS: Final = 300.0
@@ -122,28 +123,32 @@ class Estimates(msgspec.Struct, frozen=True):
 class Price(msgspec.Struct, frozen=True):
     """λ, found while the contract is kept or missed. ``value``: replica-intervals per late event; None at the start.
 
-    ``finished``, ``late``: the last counts. ``usual``: finished events per interval, smoothed.
+    ``finished``, ``late``: the last counts. ``usual``: finished events per interval, smoothed. ``owed``: steps that
+    were too large for one interval, so that late events in a clump raise the price as much as single ones.
     """
 
     value: float | None = None
     usual: float = 0.0
     readings: int = 0
+    owed: float = 0.0
     finished: int | None = None
     late: int | None = None
 
     def updated(self, finished: int | None, late: int | None, slo_share: float) -> "Price":
         """With new counts; unknown ones leave the price as it is."""
-        value = self.value if self.value is not None else 0.008 / sqrt(AIM * (1 - slo_share))
+        allowed = AIM * (1 - slo_share)
+        value = self.value if self.value is not None else FIRST_PRICE / allowed**0.75
         if finished is None or late is None or self.finished is None or self.late is None:
             return msgspec.structs.replace(self, value=value, finished=finished, late=late)
         done, missed = max(0, finished - self.finished), max(0, late - self.late)
         usual = self.usual + 0.02 * (done - self.usual)
         if self.readings < SETTLING_TICKS:
             usual = max(usual, done)
-        allowed = AIM * (1 - slo_share)
-        excess = _clip((missed / allowed - done) / max(1.0, usual), -1.5, 25.0)
-        value = _clip(value * exp(PRICE_GAIN * excess), LEAST_PRICE, LARGEST_PRICE)
-        return Price(value, usual, self.readings + 1, finished, late)
+        excess = self.owed + (missed / allowed - done) / max(1.0, usual)
+        step = _clip(excess, -1.5, 25.0)
+        value = _clip(value * exp(PRICE_GAIN * step), LEAST_PRICE, LARGEST_PRICE)
+        owed = max(0.0, excess - step) if value < LARGEST_PRICE else 0.0
+        return Price(value, usual, self.readings + 1, owed, finished, late)
 
 
 class NewsvendorState(RateState, frozen=True):

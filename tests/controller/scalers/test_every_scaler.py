@@ -200,11 +200,11 @@ class StreamWorld(World):
         for position, partition in enumerate(self.partitions):
             end, done = (count // (2 if position == 0 else 8) for count in (self.arrived, self.completed))
             new, self.ends[partition] = end - self.ends[partition], end
-            read = {"arrivals_by_slot": (0, new - new // 3, *(0,) * 17, new // 3)}
+            slots = (0, new - new // 3, *(0,) * 17, new // 3)
             parts.append(
                 PartitionObservation(partition, None, None)
                 if self.blind
-                else PartitionObservation(partition, end, done, **read)
+                else PartitionObservation(partition, end, done, arrivals_by_slot=slots)
             )
         fields = self.common("stream")
         fields.pop("in_flight", None)

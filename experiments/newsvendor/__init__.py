@@ -1,0 +1,1 @@
+"""newsvendor beside rivals that are tuned on the very load that is scored."""

@@ -1,0 +1,274 @@
+"""newsvendor: what its answers promise, whatever the load, and the numbers that follow from the method."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.scalers.newsvendor import (
+    Estimates,
+    Newsvendor,
+    NewsvendorParameters,
+    NewsvendorState,
+    Price,
+    age_of_oldest,
+    lpt,
+    moved,
+)
+from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
+
+PARTITIONS = 5
+BURST = (0, 0, *(0,) * 15, 0, 1, 0)
+"""All arrivals 0.1 s before the tick."""
+
+
+class Group:
+    """A consumer group that carries out every decision at once and finishes everything within the second."""
+
+    def __init__(self, scaler: Newsvendor, start_up: int = 0) -> None:
+        self.scaler, self.state, self.start_up = scaler, scaler.start(1), start_up
+        self.time_s, self.ends, self.replicas, self.plan = 0.0, [1000] * PARTITIONS, 1, ((0, 1, 2, 3, 4),)
+        self.finished = self.late = 0
+
+    def observe(
+        self, arrivals: Sequence[int], *, lags: Sequence[int] = (0,) * PARTITIONS, late: int = 0, profile: Any = BURST
+    ) -> StreamObservation:
+        self.time_s += 1.0
+        self.ends = [end + new for end, new in zip(self.ends, arrivals, strict=True)]
+        self.finished, self.late = self.finished + sum(arrivals), self.late + late
+        starting = min(self.start_up, self.replicas - 1)
+        return StreamObservation(
+            time_s=self.time_s,
+            fleet="payments",
+            replicas=ReplicaCounts(started=starting, joined=self.replicas - starting),
+            partitions=tuple(
+                PartitionObservation(p, self.ends[p], self.ends[p] - lags[p], None, tuple(new * k for k in profile))
+                for p, new in enumerate(arrivals)
+            ),
+            plan=self.plan,
+            finished=self.finished,
+            late=self.late,
+        )
+
+    def tick(self, observation: StreamObservation) -> Decision:
+        decision, self.state = self.scaler.decide(observation, self.state)
+        self.replicas = decision.targets.get("payments", self.replicas)
+        self.plan = decision.assignment or self.plan
+        return decision
+
+
+def make(**parameters: Any) -> Newsvendor:
+    return Newsvendor(NewsvendorParameters(**{"start_up_s": 0.0, "rebalance_time_s": 0.05, **parameters}))
+
+
+def evenly(events: int) -> list[int]:
+    return [events // PARTITIONS + (p < events % PARTITIONS) for p in range(PARTITIONS)]
+
+
+# --- the trade -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("events", "price_s", "replicas"),
+    [(0, 0.3, 1), (60, 0.08, 1), (60, 1.0, 1), (166, 0.08, 2), (250, 0.08, 3), (250, 1.0, 5), (350, 0.3, 5)],
+)
+def test_constant_bursts_need_the_replicas_that_the_price_is_worth(events: int, price_s: float, replicas: int) -> None:
+    group = Group(make(price_s=price_s))
+    for _ in range(60):
+        group.tick(group.observe(evenly(events)))
+    assert group.replicas == replicas
+
+
+ARRIVALS = st.lists(st.lists(st.integers(0, 150), min_size=PARTITIONS, max_size=PARTITIONS), min_size=2, max_size=15)
+LAGS = st.lists(st.integers(0, 80), min_size=PARTITIONS, max_size=PARTITIONS)
+
+
+@settings(max_examples=60)
+@given(
+    arrivals=ARRIVALS,
+    lags=LAGS,
+    price_s=st.floats(0.01, 3.0),
+    pause_s=st.sampled_from([0.0, 0.09, 0.5]),
+    start_up_s=st.sampled_from([0.0, 1.2, 10.0]),
+    starting=st.integers(0, 2),
+    cooperative=st.booleans(),
+)
+def test_a_doubled_price_never_lowers_the_number(
+    arrivals: list[list[int]],
+    lags: list[int],
+    price_s: float,
+    pause_s: float,
+    start_up_s: float,
+    starting: int,
+    cooperative: bool,
+) -> None:
+    given_ = {"start_up_s": start_up_s, "rebalance_time_s": pause_s, "cooperative": cooperative}
+    cheap, dear = make(price_s=price_s, **given_), make(price_s=2 * price_s, **given_)
+    group = Group(cheap, starting)
+    for each in arrivals[:-1]:
+        group.tick(group.observe(each))
+    last, state = group.observe(arrivals[-1], lags=lags), group.state
+    now = last.replicas.current
+    less, more = (scaler.decide(last, state)[0].targets.get("payments", now) for scaler in (cheap, dear))
+    assert less <= more
+
+
+# --- what is unknown -------------------------------------------------------------------------------------------------
+
+
+def forgotten(observation: StreamObservation, field: str, partition: int) -> StreamObservation:
+    """The observation without one of its fields."""
+    if field in ("finished", "late"):
+        return msgspec.structs.replace(observation, **{field: None})
+    parts = list(observation.partitions)
+    parts[partition] = msgspec.structs.replace(parts[partition], **{field: None})
+    return msgspec.structs.replace(observation, partitions=tuple(parts))
+
+
+@settings(max_examples=60)
+@given(
+    high=st.integers(100, 600),
+    low=st.integers(0, 100),
+    field=st.sampled_from(["arrivals_by_slot", "end_offset", "committed_offset"]),
+    partition=st.integers(0, PARTITIONS - 1),
+)
+def test_what_is_unknown_never_lowers_the_number(high: int, low: int, field: str, partition: int) -> None:
+    group = Group(make())
+    for _ in range(10):
+        group.tick(group.observe(evenly(high)))
+    before, plan, state = group.replicas, group.plan, group.state
+    for _ in range(5):
+        decision = group.tick(forgotten(group.observe(evenly(low)), field, partition))
+        assert decision.action == "hold"
+        assert decision.why["payments"]["reason"]
+    assert (group.replicas, group.plan) == (before, plan)
+    assert isinstance(state, NewsvendorState)
+    assert group.state.estimates == state.estimates  # nothing was learned from it
+
+
+@pytest.mark.parametrize("field", ["finished", "late"])
+def test_without_counts_of_late_events_the_price_stays_and_decisions_go_on(field: str) -> None:
+    group = Group(make())
+    for _ in range(5):
+        group.tick(group.observe(evenly(200), late=50))
+    value = group.state.price.value
+    for _ in range(5):
+        decision = group.tick(forgotten(group.observe(evenly(200), late=50), field, 0))
+        assert decision.action != "hold"
+    assert group.state.price.value == value
+
+
+# --- repeatable, restartable, bounded --------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(arrivals=ARRIVALS, lags=LAGS, most=st.integers(1, 7), start_up=st.integers(0, 2))
+def test_answers_are_repeatable_survive_json_and_keep_the_bounds(
+    arrivals: list[list[int]], lags: list[int], most: int, start_up: int
+) -> None:
+    scaler = make(max_replicas=most, start_up_s=float(start_up))
+    group = Group(scaler, start_up)
+    for each in arrivals:
+        observation, state = group.observe(each, lags=lags, late=sum(each) // 20), group.state
+        decision = group.tick(observation)
+        written = msgspec.json.decode(msgspec.json.encode(state), type=NewsvendorState)
+        assert scaler.decide(observation, written) == (decision, group.state)
+        assert 1 <= group.replicas <= min(most, PARTITIONS)
+        assert sorted(p for members in group.plan for p in members) == list(range(PARTITIONS))
+
+
+def test_more_replicas_than_allowed_are_given_back() -> None:
+    group = Group(make(max_replicas=2))
+    group.replicas, group.plan = 4, ((0,), (1,), (2,), (3, 4))
+    for _ in range(5):
+        group.tick(group.observe(evenly(350)))
+    assert group.replicas == 2
+
+
+def test_fewer_replicas_wait_for_a_fifth_of_the_start_up() -> None:
+    group = Group(make(start_up_s=10.0, price_s=0.1))
+    group.replicas, group.plan = 2, ((0, 1, 2), (3, 4))
+    actions = [group.tick(group.observe(evenly(20))).action for _ in range(6)]
+    assert actions[1:4] == ["none", "none", "down"]
+
+
+# --- what is learned -------------------------------------------------------------------------------------------------
+
+
+def test_bursts_and_smooth_arrivals_are_told_apart() -> None:
+    burst, smooth = Estimates(), Estimates()
+    for _ in range(60):
+        burst = burst.updated([[*(0,) * 17, 30, 0, 0]] * PARTITIONS, 1)
+        smooth = smooth.updated([[2] * ARRIVAL_SLOTS] * PARTITIONS, 1)
+    assert burst.burstiness() > 0.95
+    assert smooth.burstiness() == 0.0
+    assert burst.since_burst() == pytest.approx(1 - 17.5 / ARRIVAL_SLOTS)
+
+
+def test_the_forecast_follows_a_ramp() -> None:
+    estimates = Estimates()
+    for second in range(80):
+        estimates = estimates.updated([[*(0,) * 19, 100 + 2 * second]], 3)
+    assert estimates.forecast(0) == pytest.approx(100 + 2 * 80, abs=2)
+    assert estimates.forecast(2) == pytest.approx(100 + 2 * 82, abs=3)
+
+
+def test_shares_of_a_skewed_topic_are_learned() -> None:
+    estimates = Estimates()
+    for _ in range(100):
+        estimates = estimates.updated([[*(0,) * 19, 60], [*(0,) * 19, 20], [*(0,) * 19, 20]], 1)
+    assert estimates.shares == pytest.approx((0.6, 0.2, 0.2), abs=0.01)
+
+
+def test_a_jump_to_the_peak_is_remembered() -> None:
+    estimates = Estimates()
+    for second in range(60):
+        estimates = estimates.updated([[*(0,) * 19, 300 if second % 20 == 19 else 50]], 1)
+    assert estimates.jumps > 0.02
+    assert 270 < estimates.peak <= 300
+
+
+@pytest.mark.parametrize(("late", "dearer"), [(0, False), (40, True)])
+def test_the_price_rises_while_the_contract_is_missed_and_falls_while_it_is_kept(late: int, dearer: bool) -> None:
+    price = Price().updated(0, 0, 0.99)
+    first = price.value
+    for second in range(1, 60):
+        price = price.updated(200 * second, late * second, 0.99)
+    assert first is not None and price.value is not None
+    assert (price.value > first) == dearer
+
+
+def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones() -> None:
+    clump, single = Price().updated(0, 0, 0.999), Price().updated(0, 0, 0.999)
+    for second in range(1, 200):
+        clump = clump.updated(200 * second, 25 if second >= 100 else 0, 0.999)
+        single = single.updated(200 * second, max(0, min(25, second - 99)), 0.999)
+    assert clump.value == pytest.approx(single.value, rel=0.05)
+
+
+# --- groups and ages -------------------------------------------------------------------------------------------------
+
+
+def test_the_heaviest_partition_comes_first_and_goes_to_the_least_loaded_group() -> None:
+    assert lpt([5, 4, 3, 3, 3], 2) == ((0, 3), (1, 2, 4))
+    assert lpt([1, 1, 1], 3) == ((0,), (1,), (2,))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stopped"),
+    [(((0, 1), (2,)), ((2,), (0, 1)), set()), (((0, 1, 2),), ((0, 1), (2,)), {2}), (((0,), (1, 2)), ((0, 1, 2),), {0})],
+)
+def test_partitions_move_that_change_their_replica(before: Groups, after: Groups, stopped: set[int]) -> None:
+    assert moved(before, after) == stopped
+
+
+def test_the_oldest_waiting_event_is_among_the_newest_arrivals_of_its_partition() -> None:
+    slots = [[0] * 10 + [7] + [0] * 8 + [3], [0] * ARRIVAL_SLOTS]
+    assert age_of_oldest([0, 0], slots, ()) == 0.0
+    assert age_of_oldest([3, 0], slots, ()) == pytest.approx(0.025)
+    assert age_of_oldest([4, 0], slots, ()) == pytest.approx(9.5 / ARRIVAL_SLOTS)
+    assert age_of_oldest([11, 0], slots, ()) == 2.0  # older than what was counted
+    assert age_of_oldest([11, 0], slots, [[1] * ARRIVAL_SLOTS, [0] * ARRIVAL_SLOTS]) == pytest.approx(1.025)
