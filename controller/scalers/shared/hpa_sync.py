@@ -3,14 +3,15 @@
 Read from its controller (replica calculator, stabilisation and scale-up policies with their defaults), 2026.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import msgspec
 
 from controller.queueing.rounding import TOLERANCE, rounded_up
 from controller.scalers.shared.base import TOLERANCE_S
-from controller.scalers.shared.parameters import BoundedParameters, NotNegative, Positive
+from controller.scalers.shared.parameters import BoundedParameters, Candidates, NotNegative, Positive
 from penstock.contracts import ReplicaCounts, Term
 
 UP_FACTOR = 2
@@ -24,6 +25,10 @@ class HpaRules(BoundedParameters):
     the controller does for external metrics.
     """
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "stabilisation_s": Candidates((0.0, 30.0, 120.0, 300.0)),
+        "min_replicas": Candidates((0.2, 0.4, 0.6, 0.8), ("max_replicas",)),
+    }
     tolerance: NotNegative = 0.1
     stabilisation_s: NotNegative = 300.0
     ratio_over: Literal["ready", "existing"] = "ready"
