@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from experiments.advise.command import register_advise
 from experiments.calibration_command import register_calibration
 from experiments.chaos_command import register_chaos
 from experiments.replay.command import register_replay
 
 if TYPE_CHECKING:
     from experiments.experiment import Options
-    from penstock.rundir import RunDirectory
 
 OF_THE_EXPERIMENT = "the experiment's"
 
@@ -135,6 +135,7 @@ def register(app: typer.Typer) -> None:
         epilog="Example: penstock compare binpack-workload-1 --scalers binpack-tail,linear --repeat 3 --resume",
     )(compare)
     app.command("report", epilog="Example: penstock report runs/20260102T030405Z-binpack-workload-1-compare")(report)
+    register_advise(app)
     register_chaos(app)
     register_replay(app)
     register_calibration()
@@ -192,15 +193,16 @@ def report(
     of a run were changed.
     """
     from experiments.compare import ComparisonDirectory
+    from experiments.reporting import write_reports
     from penstock.rundir import RunDirectory
 
     if len(directories) == 1 and (directories[0] / "compare.json").is_file():
         comparison = ComparisonDirectory(directories[0])
-        _report(comparison.runs(), comparison.report_file, fail_under, as_json=as_json)
+        write_reports(comparison.runs(), comparison.report_file, fail_under, as_json=as_json)
     else:
         runs = [RunDirectory.open(path) for path in directories]
         out = runs[0].report_file if len(runs) == 1 else directories[0].parent / "report.html"
-        _report(runs, out, fail_under, as_json=as_json)
+        write_reports(runs, out, fail_under, as_json=as_json)
 
 
 def _run(
@@ -211,6 +213,7 @@ def _run(
     from experiments.catalogue import find_experiment
     from experiments.compare import ComparisonRequest, run_comparisons
     from experiments.experiment import tuning_line
+    from experiments.reporting import write_reports
     from experiments.worlds import run_in_driver_pod
     from penstock.registry import parse_scaler
     from penstock.rundir import check_runs_folder
@@ -229,48 +232,7 @@ def _run(
         raise typer.Exit(code)
     (directory,) = run_comparisons(console, [request], options, runs, resume=resume)
     tuned = tuning_line(request.experiment, [parse_scaler(scaler) for scaler in scalers])
-    _report(directory.runs(), directory.report_file, fail_under, told=tuned)
-
-
-def _report(
-    runs: list["RunDirectory"], out: Path, fail_under: float | None, *, as_json: bool = False, told: str = ""
-) -> None:
-    """Write reports and verdicts, of each run and of all; print the table, and ``told`` below it. Exits with a code if
-    a run is INVALID or missed ``fail_under``.
-    """
-    import msgspec
-    from rich.console import Console
-
-    from experiments.catalogue import EXPERIMENTS
-    from penstock.errors import PenstockError
-    from penstock.rundir import RunDirectory
-    from report import comparison_table, write_report
-    from report.analysis.measurement import summary_of
-    from report.analysis.run_data import RunData
-    from report.gate import gate
-
-    if not runs:
-        raise PenstockError(f"{out.parent}: no finished run in it; run it again with --resume")
-    data = [RunData(directory) for directory in runs]
-    console, notes = Console(), Console(stderr=True, soft_wrap=True, highlight=False)
-    for run in data:
-        if run.manifest is None or run.manifest.files is None:
-            notes.print(f"no checksums: {run.name} is unfinished or of an older Penstock; its files are not verified")
-    for page, shown in ({run.directory.report_file: [run] for run in data} | {out: data}).items():
-        found = gate([summary_of(run) for run in shown], fail_under)
-        RunDirectory(page.parent).write(page.with_name("verdict.json"), found)
-        write_report(shown, page, EXPERIMENTS)
-    if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
-    else:
-        console.print(comparison_table([summary_of(run) for run in data]))
-        assumed = dict.fromkeys(run.spec.assumptions for run in data)
-        for line in filter(None, (*assumed, f"report: {out}", told)):
-            console.print(line, soft_wrap=True, highlight=False, markup=False)
-    for failure in found.failures:
-        notes.print(failure, markup=False)
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+    write_reports(directory.runs(), directory.report_file, fail_under, told=tuned)
 
 
 def _names(text: str) -> tuple[str, ...]:

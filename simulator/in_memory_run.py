@@ -3,6 +3,7 @@
 Measures come from the results, not from the monitor's observations, so that they do not depend on a scaler's interval.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,13 +24,15 @@ DRAIN_S = 1e6
 
 
 class _Memory:
-    """A journal in memory."""
+    """A journal in memory, of the ticks that ``keep`` wants."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Callable[[TickRecord], bool]) -> None:
         self.ticks: list[TickRecord] = []
+        self._keep = keep
 
     def tick(self, record: TickRecord) -> None:
-        self.ticks.append(record)
+        if self._keep(record):
+            self.ticks.append(record)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,12 +80,15 @@ class FinishedRun:
         return replica_seconds(self.events, 0, nanos(self.duration_s)) / 60
 
 
-def run_to_end(spec: RunSpec, engine: Engine, scaler: Scaler[Any, Any]) -> FinishedRun:
-    """Let ``scaler`` act on ``engine`` for the run's duration, then let the fleet finish all events.
+def run_to_end(
+    spec: RunSpec, engine: Engine, scaler: Scaler[Any, Any], *, keep: Callable[[TickRecord], bool] = lambda _: True
+) -> FinishedRun:
+    """Let ``scaler`` act on ``engine`` for the run's duration, then let the fleet finish all events. ``keep``: which
+    ticks are remembered.
 
     PenstockError if it cannot: a scaler may have left a fleet without replicas.
     """
-    memory = _Memory()
+    memory = _Memory(keep)
     clock = VirtualClock(engine.advance)
     loop = Loop(
         fleet=spec.fleet,

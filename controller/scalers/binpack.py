@@ -4,13 +4,14 @@ Ezzeddine, Baude and Huet, "Tail-Latency Aware and Resource-Efficient Bin Pack A
 Queues", CLOSER 2024, section 4; readings B1 to B18.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
 from controller.queueing.rounding import TOLERANCE
 from controller.scalers.shared.pack import pack
 from controller.scalers.shared.packing import Bin, Load, Packing, bin_size
-from controller.scalers.shared.parameters import Positive
+from controller.scalers.shared.parameters import Candidates, Positive
 from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick, in_partitions
 from penstock.contracts import Decision, Groups, Term
 
@@ -105,6 +106,12 @@ def decision_for(
 class BinpackParameters(StreamParameters):
     """Constants of the paper's experiments: the SLO w, and the shares f_up and f_down of a consumer's capacity."""
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "f_up": Candidates((0.5, 0.7, 0.9)),
+        "f_down": Candidates((0.2, 0.4, 0.6)),
+        "hold_s": Candidates((0.0, 10.0, 30.0)),
+        "decision_interval_s": Candidates((1.0, 5.0)),
+    }
     slo_s: Positive = 0.5
     f_up: float = 0.9
     f_down: float = 0.4

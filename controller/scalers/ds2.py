@@ -4,6 +4,7 @@ Kalavri, Liagouris, Hoffmann, Dimitrova, Forshaw and Roscoe, "Three steps is all
 of an operator is computed from the sources of the graph, not from its own arrivals: one step suffices for all.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ import msgspec
 from controller.queueing.rounding import rounded_up
 from controller.scalers.shared.base import resize
 from controller.scalers.shared.demand import Windows, busy_s, input_rate, read_sources, sources, true_rate_per_s
-from controller.scalers.shared.parameters import BoundedParameters, NotNegative, Positive
+from controller.scalers.shared.parameters import BoundedParameters, Candidates, NotNegative, Positive
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window
 from penstock.contracts import FleetObservation, Term
 
@@ -29,6 +30,10 @@ class Ds2Parameters(BoundedParameters):
     """
 
     least_replicas: ClassVar[int] = 0
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "headroom": Candidates((0.0, 0.25, 0.5, 1.0, 2.0)),
+        "decision_interval_s": Candidates((2.0, 5.0, 15.0, 60.0)),
+    }
     headroom: NotNegative = 0.0
     service_rate_per_s: Positive | None = None
     decision_interval_s: Positive = 60.0

@@ -4,6 +4,7 @@ Read from its source with its defaults, 2026. It acts on a full metrics window, 
 after each change. A scale-in takes the largest recommendation of an hour.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -12,7 +13,7 @@ import msgspec
 from controller.queueing.rounding import TOLERANCE, rounded_up
 from controller.scalers.shared.base import TOLERANCE_S, CannotDecide, check_known, resize
 from controller.scalers.shared.demand import Windows, busy_s, input_rate, read_sources, sources, true_rate_per_s
-from controller.scalers.shared.parameters import BoundedParameters, NotNegative, Positive, Share
+from controller.scalers.shared.parameters import BoundedParameters, Candidates, NotNegative, Positive, Share
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window
 from penstock.contracts import FleetObservation, Term
 
@@ -23,6 +24,15 @@ class FlinkParameters(BoundedParameters):
     ``service_rate_per_s``: the true rate where none is measured.
     """
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "target_utilisation": Candidates((0.3, 0.5, 0.7)),
+        "utilisation_boundary": Candidates((0.1, 0.3)),
+        "metrics_window_s": Candidates((15.0, 60.0, 900.0)),
+        "stabilisation_s": Candidates((0.0, 60.0, 300.0)),
+        "scale_down_interval_s": Candidates((60.0, 600.0, 3600.0)),
+        "restart_s": Candidates((2.0, 300.0)),
+        "decision_interval_s": Candidates((5.0, 15.0, 60.0)),
+    }
     target_utilisation: Positive = 0.7
     utilisation_boundary: NotNegative = 0.3
     catch_up_s: Positive = 1800.0

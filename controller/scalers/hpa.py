@@ -3,6 +3,7 @@
 Read from its controller, 2026. ``controller.scalers.shared.hpa_sync`` computes replicas from the metric.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -11,7 +12,7 @@ import msgspec
 from controller.scalers.shared.base import CannotDecide, check_known, reason_of, resize
 from controller.scalers.shared.demand import busy_s
 from controller.scalers.shared.hpa_sync import HpaHistory, HpaRules, recommend
-from controller.scalers.shared.parameters import Positive
+from controller.scalers.shared.parameters import Candidates, Positive
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 from penstock.contracts import FleetObservation
 
@@ -24,6 +25,12 @@ class HpaParameters(HpaRules):
     ``service_rate_per_s`` is for utilisation where the fleet measures neither busy time nor rate.
     """
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        **HpaRules.candidates,
+        "metric": Candidates(("backlog", "rate")),
+        "target_per_replica": Candidates((0.01, 0.03, 0.1, 0.3, 1.0), ("service_rate_per_s", "slo_s")),
+        "target_rate_per_s": Candidates((0.3, 0.45, 0.6, 0.75, 0.9), ("service_rate_per_s",)),
+    }
     metric: Literal["backlog", "rate", "utilisation"] = "backlog"
     target_per_replica: Positive = 10.0
     target_rate_per_s: Positive = 100.0

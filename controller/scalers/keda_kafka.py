@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from controller.scalers.shared.base import BaseScaler, CannotDecide, resize
 from controller.scalers.shared.keda import KedaParameters, KedaState, Trigger, keda_step
-from controller.scalers.shared.parameters import Count, CountOrZero
+from controller.scalers.shared.parameters import Candidates, Count, CountOrZero
 from penstock.contracts import Decision, PartitionObservation, StreamObservation, Term, hold
 from penstock.plan import range_groups
 
@@ -61,6 +61,10 @@ def even_replicas(total: int, partitions: int, threshold: int) -> int:
 class KedaKafkaParameters(KedaParameters):
     """``lag_threshold`` is L, events per replica. The three switches and ``offset_reset`` are KEDA's."""
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        **KedaParameters.candidates,
+        "lag_threshold": Candidates((0.01, 0.03, 0.1, 0.3, 1.0), ("service_rate_per_s", "slo_s")),
+    }
     lag_threshold: Count = 10
     activation_lag_threshold: CountOrZero = 0
     allow_idle_consumers: bool = False

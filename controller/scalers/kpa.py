@@ -4,6 +4,7 @@ Read from Knative Serving's autoscaler, 2026, with its defaults. A window averag
 threshold compares ⌈panic demand / target⌉ with the ready replicas, as the source does: few replicas panic early.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor, fsum
 from typing import ClassVar, NamedTuple
@@ -13,7 +14,7 @@ import msgspec
 from controller.queueing.rounding import rounded_up
 from controller.scalers.shared.base import TOLERANCE_S, resize
 from controller.scalers.shared.demand import in_system
-from controller.scalers.shared.parameters import AboveOne, BoundedParameters, NotNegative, Positive
+from controller.scalers.shared.parameters import AboveOne, BoundedParameters, Candidates, NotNegative, Positive
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, elapsed_s
 from penstock.contracts import FleetObservation, ReplicaCounts, Term
 
@@ -32,6 +33,12 @@ class KpaParameters(BoundedParameters):
     """Knative's defaults. ``grace_s``: the last replica stays so long after the stable window is empty."""
 
     least_replicas: ClassVar[int] = 0
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "target_concurrency": Candidates((0.02, 0.05, 0.1, 0.25, 0.5, 1.0), ("service_rate_per_s", "slo_s")),
+        "stable_window_s": Candidates((15.0, 30.0, 60.0, 120.0)),
+        "panic_window_s": Candidates((6.0, 12.0)),
+        "min_replicas": Candidates((0.0, 0.2, 0.4, 0.6), ("max_replicas",)),
+    }
     target_concurrency: Positive = 100.0
     target_utilisation: Positive = 0.7
     stable_window_s: Positive = 60.0

@@ -5,6 +5,7 @@ the switch to the short window from the authors' code. Their fair shares and sma
 is a number of replicas.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor
 from typing import ClassVar
@@ -13,7 +14,7 @@ import msgspec
 
 from controller.queueing.erlang import erlang_c, p_waits_at_most
 from controller.scalers.shared.base import CannotDecide, resize
-from controller.scalers.shared.parameters import Count, OpenShare, Parameters, Positive
+from controller.scalers.shared.parameters import Candidates, Count, OpenShare, Parameters, Positive
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 from penstock.contracts import FleetObservation, Term
 
@@ -30,6 +31,14 @@ class LassParameters(Parameters):
     Where not even ``most`` containers keep it, ``most`` is the answer.
     """
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "wait_s": Candidates((0.02, 0.1, 0.3, 1.0), ("wait_s",)),
+        "probability": Candidates((0.95, 0.99, 0.999)),
+        "long_window_s": Candidates((10.0, 30.0, 120.0)),
+        "short_window_s": Candidates((2.0, 5.0, 10.0)),
+        "burst_factor": Candidates((1.2, 2.0)),
+        "decision_interval_s": Candidates((1.0, 5.0)),
+    }
     wait_s: Positive = 0.1
     probability: OpenShare = 0.95
     long_window_s: Positive = 120.0

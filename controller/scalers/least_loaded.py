@@ -4,13 +4,14 @@ Packing: Ajiro and Tanaka 2007 as the bin-pack paper uses it (CLOSER 2024). Orde
 study the readings B1 to B3.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.scalers.binpack import BinpackState, Flag, Scaling, decision_for, packing_terms, violating_consumers
 from controller.scalers.shared.pack import pack
 from controller.scalers.shared.packing import Mode, Order, Rank, bin_size, least_loaded
-from controller.scalers.shared.parameters import OpenShare, Positive
+from controller.scalers.shared.parameters import Candidates, OpenShare, Positive
 from controller.scalers.shared.stream_scaler import StreamParameters, StreamScaler, StreamTick
 from penstock.contracts import Decision, Term
 
@@ -22,6 +23,11 @@ class LeastLoadedParameters(StreamParameters):
     Anything but rate, rate and restart runs the readable packing, which is slow beyond a few hundred partitions.
     """
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "f_up": Candidates((0.3, 0.45, 0.6, 0.75, 0.9)),
+        "hold_s": Candidates((0.0, 10.0, 30.0)),
+        "decision_interval_s": Candidates((1.0, 5.0)),
+    }
     slo_s: Positive = 0.5
     f_up: OpenShare = 0.9
     order: Order = "rate"

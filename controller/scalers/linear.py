@@ -4,12 +4,14 @@ Ezzeddine, Baude and Huet, CLOSER 2024, section 5. The formula's symbols are los
 published costs. Partitions are assigned as Kafka's range assignor would, regardless of their load.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum
 from typing import ClassVar, Literal
 
 from controller.queueing.rounding import rounded_up
 from controller.scalers.binpack import BinpackParameters
+from controller.scalers.shared.parameters import Candidates
 from controller.scalers.shared.stream_scaler import RateState, StreamScaler, StreamTick
 from penstock.contracts import Decision, Term
 from penstock.plan import range_groups
@@ -36,6 +38,11 @@ class LinearParameters(BinpackParameters):
     Without ``hysteresis`` f_up is used both ways, as the published numbers show.
     """
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        **BinpackParameters.candidates,
+        "hysteresis": Candidates((False, True)),
+        "reading": Candidates(("lag", "rate")),
+    }
     hysteresis: bool = False
     reading: Reading = "lag"
 

@@ -11,6 +11,7 @@ leave something open, we chose:
   when ``refresh_s`` have passed since the last time (their state machine has such a time; its value is ours).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import fsum, inf
 from typing import ClassVar, Literal, NamedTuple
@@ -19,7 +20,7 @@ import msgspec
 
 from controller.queueing.rounding import TOLERANCE
 from controller.scalers.shared.base import TOLERANCE_S
-from controller.scalers.shared.parameters import NotNegative, Positive
+from controller.scalers.shared.parameters import Candidates, NotNegative, Positive
 from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick, in_partitions
 from penstock.contracts import Decision, Groups, Term
 
@@ -137,6 +138,12 @@ class _Packing:
 class MwfRscoreParameters(StreamParameters):
     """See the module for what was chosen."""
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "capacity_share": Candidates((0.3, 0.45, 0.6, 0.75, 0.9)),
+        "hold_s": Candidates((0.0, 10.0, 30.0)),
+        "decision_interval_s": Candidates((1.0, 5.0)),
+        "refresh_s": Candidates((10.0, 30.0, 120.0)),
+    }
     capacity_share: Positive = 0.9
     order: Order = "heaviest"
     refresh_s: NotNegative = 30.0

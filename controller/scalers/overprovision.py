@@ -4,13 +4,14 @@ Ezzeddine, Baude and Huet, CLOSER 2024, section 5: the packing of partitions tha
 with one second of it waiting (five replicas in both workloads).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from controller.scalers.shared.base import BaseScaler, NoState, resize
 from controller.scalers.shared.pack import pack
 from controller.scalers.shared.packing import Load, bin_size
-from controller.scalers.shared.parameters import Count, NotNegative, OpenShare, Parameters, Positive
+from controller.scalers.shared.parameters import Candidates, Count, NotNegative, OpenShare, Parameters, Positive
 from controller.scalers.shared.stream_scaler import in_partitions
 from penstock.contracts import Decision, StreamObservation, Term, hold
 
@@ -19,6 +20,9 @@ from penstock.contracts import Decision, StreamObservation, Term, hold
 class OverprovisionParameters(Parameters):
     """``peak_rate_per_s`` is the total rate at the peak; ``lag_s``: seconds of it that wait at worst."""
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "peak_rate_per_s": Candidates((0.3, 0.45, 0.6, 0.8, 1.0, 1.2), ("peak_rate_per_s",)),
+    }
     peak_rate_per_s: Positive = 350.0
     lag_s: NotNegative = 1.0
     service_rate_per_s: Positive = 200.0

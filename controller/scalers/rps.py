@@ -12,7 +12,7 @@ import msgspec
 
 from controller.queueing.rounding import rounded_up
 from controller.scalers.shared.base import CannotDecide, resize
-from controller.scalers.shared.parameters import Parameters, Positive, PositiveShare
+from controller.scalers.shared.parameters import Candidates, Parameters, Positive, PositiveShare
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 from penstock.contracts import FleetObservation, Term
 
@@ -29,6 +29,10 @@ class RpsParameters(Parameters):
     (A18). With AMESoS' and DwP's 0.7 it is another scaler.
     """
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "target_per_replica_per_s": Candidates((0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), ("service_rate_per_s",)),
+        "decision_interval_s": Candidates((1.0, 2.5, 5.0, 15.0, 30.0)),
+    }
     target_per_replica_per_s: Positive | None = None
     target_by_fleet_per_s: Mapping[str, Positive] = field(default_factory=dict)
     rho: PositiveShare = 1.0

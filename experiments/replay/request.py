@@ -1,4 +1,4 @@
-"""The options of ``penstock replay``."""
+"""Options of the commands that play a user's trace: of the trace and its fleet, and of ``penstock replay``."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -7,14 +7,16 @@ from typing import Annotated
 
 import typer
 
+from penstock.durations import duration_option
 from penstock.measured import START_UP_S
 
-_load, _fleet, _runs = (partial(typer.Option, rich_help_panel=panel) for panel in ("Load", "Fleet", "Runs"))
+_load, _fleet, runs_option = (partial(typer.Option, rich_help_panel=panel) for panel in ("Load", "Fleet", "Runs"))
+_fleet_time = partial(duration_option, rich_help_panel="Fleet")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayRequest:
-    """The options as they are given; each field is a parameter of the command."""
+class TraceRequest:
+    """The options as they are given; each field is a parameter of the command. Times in seconds."""
 
     trace: Annotated[
         Path,
@@ -24,7 +26,7 @@ class ReplayRequest:
             "rates may have a column time_s or timestamp."
         ),
     ]
-    slo: Annotated[str, typer.Option(help="Longest latency of an event, such as 500ms or 0.5s.")]
+    slo: Annotated[float, duration_option(help="Longest latency of an event, such as 500ms.")]
     share: Annotated[float, typer.Option(help="Share of the events that has to meet the SLO.")] = 0.99
     column: Annotated[str, _load(help="Column of rates (or of times, with --timestamps).")] = ""
     per: Annotated[str | None, _load(help="Unit of rates: per second or minute.")] = None
@@ -37,7 +39,7 @@ class ReplayRequest:
             help="Arrivals within a second: burst, uniform or poisson (default: poisson; as recorded with timestamps)."
         ),
     ] = None
-    service_time: Annotated[str, _fleet(help="Service time of an event.")] = "5ms"
+    service_time: Annotated[float, _fleet_time(help="Time to process one event.")] = 0.005
     service_law: Annotated[str, _fleet(help="Distribution of service times: deterministic or exponential.")] = (
         "deterministic"
     )
@@ -46,19 +48,19 @@ class ReplayRequest:
     initial_replicas: Annotated[
         int | None, _fleet(help="Replicas at the start (default: 80 % busy in the trace's first minute).")
     ] = None
-    start_up: Annotated[str, _fleet(help="From request of a replica to its joining.")] = f"{START_UP_S:g}s"
-    price: Annotated[float, _fleet(help="Price of a replica-hour.")] = 0.04
-    scalers: Annotated[
-        str,
-        _runs(
-            help="Comma-separated names or path.py:Class; optimal knows all rates in advance, for comparison "
-            "(default: all that are made for consumer groups)."
-        ),
-    ] = ""
-    settings: Annotated[list[str] | None, _runs("--set", help="scaler.parameter=value; may be repeated.")] = None
-    sweep: Annotated[list[str] | None, _runs(help="scaler.parameter=a,b,c; repeated: every combination.")] = None
-    seed: Annotated[int, _runs(help="Seed of every random draw.")] = 1
-    tick_phase: Annotated[str, _runs(help="Time of the controller's tick after each whole second.")] = "0.1s"
-    jobs: Annotated[int | None, _runs(help="Parallel cells (default: cores).")] = None
-    engine: Annotated[str, _runs(help="local processes, or spark tasks.")] = "local"
-    json: Annotated[bool, _runs("--json", help="JSON on standard output.")] = False
+    start_up: Annotated[float, _fleet_time(help="From request of a replica to its joining.")] = START_UP_S
+    price: Annotated[float, _fleet(help="Price per replica-hour.")] = 0.04
+    settings: Annotated[list[str] | None, runs_option("--set", help="scaler.parameter=value; may be repeated.")] = None
+    seed: Annotated[int, runs_option(help="Random seed.")] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayRequest(TraceRequest):
+    """Of one run with one scaler."""
+
+    scaler: Annotated[str, runs_option(help="A name of `penstock scalers`, or path.py:Class.")]
+    tick_phase: Annotated[
+        float,
+        duration_option(rich_help_panel="Runs", help="Time of the controller's tick after each whole second."),
+    ] = 0.1
+    json: Annotated[bool, runs_option("--json", help="JSON on standard output.")] = False

@@ -4,14 +4,15 @@ Read from its controller, 1.34, in 2026. It has two paths: one for an HPA withou
 default, and one for an HPA with it. Only the second has policies; only the first follows a peak that has passed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 
 from controller.queueing.rounding import TOLERANCE, rounded_up
 from controller.scalers.shared.base import TOLERANCE_S
-from controller.scalers.shared.parameters import BoundedParameters, NotNegative, Positive
+from controller.scalers.shared.parameters import BoundedParameters, Candidates, NotNegative, Positive
 from penstock.contracts import ReplicaCounts, Term
 
 UP_FACTOR = 2
@@ -27,6 +28,10 @@ class HpaRules(BoundedParameters):
     ``stabilisation_s``: the window, behavior's for scale-down or the controller's.
     """
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {
+        "stabilisation_s": Candidates((0.0, 30.0, 120.0, 300.0)),
+        "min_replicas": Candidates((0.2, 0.4, 0.6, 0.8), ("max_replicas",)),
+    }
     tolerance: NotNegative = 0.1
     stabilisation_s: NotNegative = 300.0
     behavior: bool = False

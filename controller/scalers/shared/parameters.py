@@ -24,10 +24,20 @@ Count = Annotated[int, Range("at least 1", lambda value: value >= 1)]
 CountOrZero = Annotated[int, Range("at least 0", lambda value: value >= 0)]
 
 
+class Candidates(NamedTuple):
+    """Values of a parameter from which ``penstock advise`` starts. With ``of`` they are multiples of the product of
+    these facts (``service_rate_per_s``, ``slo_s``, ``max_replicas`` …).
+    """
+
+    values: tuple[Any, ...]
+    of: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
     """Parameters of a scaler. Raises ValueError for a value outside the range of its type; None is not set."""
 
+    candidates: ClassVar[Mapping[str, Candidates]] = {}
     decision_interval_s: Positive = 1.0
 
     def __post_init__(self) -> None:

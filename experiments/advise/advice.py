@@ -1,0 +1,278 @@
+"""The answer: the cheapest scaler that is proven, why, and what to type; or what would be needed."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from typing import Any, Final
+
+import msgspec
+from rich.markup import escape
+from rich.table import Table
+
+from experiments.advise.manifests import manifest
+from experiments.advise.needs import ConstantFleet, Needs
+from experiments.advise.request import AdviceRequest
+from experiments.advise.search import Proof
+from experiments.advise.settings import TICK_PHASE
+from experiments.advise.trials import Trials
+from experiments.replay.plan import HotPartition, TracePlan
+from penstock.measured import REBALANCE_S
+from penstock.registry import find_scaler, parse_scaler
+from report.groups import is_emulated
+from report.terminal import plain_table
+from report.wording import duration, money, one_decimal, share
+
+NEARLY: Final = 1.1
+"""A scaler of Kubernetes that costs at most so many times the cheapest is worth its YAML."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One scaler: its cheapest proven setting, or the one that came closest. Shares of events within the SLO: the
+    lowest of all seeds. ``replica_minutes`` and ``money``: mean over the seeds, on the rest of the trace.
+    """
+
+    scaler: str
+    published: bool
+    setting: dict[str, Any]
+    met: bool
+    first_share: float
+    rest_share: float
+    p99_s: float | None
+    replica_minutes: float
+    replica_minutes_range: tuple[float, float]
+    money: float
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """``sentence`` says all of it. ``best`` and ``best_published``: None where none is proven. ``saved``: share of the
+    constant fleet's cost. ``replay`` plays the whole trace under the advised setting, ``control`` deploys it.
+    ``manifests``: YAML by the scaler that Kubernetes has itself.
+    """
+
+    sentence: str
+    best: Row | None
+    best_published: Row | None
+    closest: Row | None
+    constant_fleet: ConstantFleet | None
+    saved: float | None
+    needs: Needs | None
+    replay: str = ""
+    control: str = ""
+    manifests: dict[str, str] = {}
+
+
+def rows_of(proofs: Sequence[Proof], price_per_hour: float) -> tuple[list[Row], list[Row]]:
+    """The best row of each scaler, and of each with its published setting; ``proofs`` have the best one first."""
+    rows = [
+        Row(
+            scaler=proof.scaler,
+            published=not proof.setting,
+            setting=dict(proof.setting),
+            met=proof.met,
+            first_share=min(proof.first_shares),
+            rest_share=proof.least_share,
+            p99_s=proof.p99_s,
+            replica_minutes=proof.cost,
+            replica_minutes_range=(min(proof.replica_minutes), max(proof.replica_minutes)),
+            money=proof.cost / 60 * price_per_hour,
+        )
+        for proof in proofs
+    ]
+    best = {row.scaler: row for row in reversed(rows)}
+    published = [row for row in rows if row.published]
+    return [row for row in rows if row is best[row.scaler]], published
+
+
+def advise(
+    plan: TracePlan,
+    request: AdviceRequest,
+    trials: Trials,
+    proofs: Sequence[Proof],
+    constant: ConstantFleet | None,
+    needs: Needs | None,
+) -> Advice:
+    """The advice on proven settings; ``needs`` where there are none."""
+    rows, published = rows_of(proofs, request.price)
+    met = [row for row in rows if row.met]
+    if not met:
+        closest = rows[0] if rows else None
+        return Advice(
+            sentence=_unmet(plan, request, closest, needs or Needs()),
+            best=None,
+            best_published=None,
+            closest=closest,
+            constant_fleet=constant,
+            saved=None,
+            needs=needs,
+        )
+    best = met[0]
+    by_the_book = next((row for row in published if row.met), None)
+    saved = None if constant is None else 1 - best.replica_minutes / constant.replica_minutes
+    parameters = {row.scaler: trials.parameters(row.scaler, _setting(row)) for row in met}
+    limit = plan.experiment.max_replicas
+    manifests = {
+        row.scaler: text
+        for row in met
+        if row.replica_minutes <= NEARLY * best.replica_minutes and (text := manifest(parameters[row.scaler], limit))
+    }
+    given = _settings_line(best, parameters[best.scaler].parameters)
+    return Advice(
+        sentence=_met(request, best, by_the_book, met[1:], constant),
+        best=best,
+        best_published=by_the_book,
+        closest=None,
+        constant_fleet=constant,
+        saved=saved,
+        needs=None,
+        replay=_replay(request, best, given),
+        control=f"penstock control --kafka HOST:PORT --topic TOPIC --group GROUP --scaler {shlex.quote(best.scaler)} "
+        f"{given} --max-replicas {limit} --slo {request.slo:g} -- YOUR COMMAND",
+        manifests=manifests,
+    )
+
+
+def _met(
+    request: AdviceRequest, best: Row, by_the_book: Row | None, others: Sequence[Row], constant: ConstantFleet | None
+) -> str:
+    kept = (
+        f"keeps {share(best.rest_share)} of the events within {duration(request.slo)} on the part of the trace that "
+        f"did not choose its settings ({share(request.share)} wanted, least of {request.seeds} seeds; "
+        f"{share(best.first_share)} where it was chosen) for {_cost(best)}"
+    )
+    parts = [
+        f"cheapest that meets the SLO: {best.scaler}{' as published' if best.published else ''}, because it {kept}"
+    ]
+    if constant is None:
+        parts.append("no constant fleet that is allowed meets it")
+    else:
+        saved = 1 - best.replica_minutes / constant.replica_minutes
+        less = f"{share(saved)} less" if saved > 0 else f"{share(-saved)} more" if saved < 0 else "as much"
+        parts.append(f"{less} than a constant fleet of {constant.replicas}")
+    if others:
+        parts.append(f"the next, {others[0].scaler}, costs {_more(others[0], best)}")
+    if by_the_book is None:
+        parts.append("with published settings none meets it")
+    elif not best.published:
+        parts.append(
+            f"with published settings the cheapest is {by_the_book.scaler}, {_cost(by_the_book)}, "
+            f"{_more(by_the_book, best)}"
+        )
+    return "; ".join(parts)
+
+
+def _unmet(plan: TracePlan, request: AdviceRequest, closest: Row | None, needs: Needs) -> str:
+    parts = ["none meets the SLO"]
+    if closest is not None:
+        lowest = min(closest.first_share, closest.rest_share)
+        parts.append(
+            f"closest is {closest.scaler}, which keeps {share(lowest)} of the events within {duration(request.slo)} "
+            f"({share(request.share)} wanted)"
+        )
+    parts += map(_hot, sorted(plan.hot, key=lambda each: -each.rate_per_s)[:1])
+    experiment = plan.experiment
+    rate_per_s = 1 / experiment.worker.service_time_s
+    remedies = []
+    if needs.replicas is not None:
+        largest = min(experiment.max_replicas, experiment.partitions)
+        remedies.append(
+            f"{needs.replicas} replicas (as many partitions; now {largest})"
+            if needs.replicas > largest
+            else f"a constant fleet of {needs.replicas} replicas"
+        )
+    if needs.service_rate_per_s is not None and needs.service_rate_per_s > rate_per_s:
+        remedies.append(
+            f"{needs.service_rate_per_s:g} events/s a replica (now {rate_per_s:g}), "
+            f"{duration(1 / needs.service_rate_per_s)} an event"
+        )
+    if needs.start_up_s is not None:
+        remedies.append(f"a start-up of {duration(needs.start_up_s)} (now {duration(request.start_up)})")
+    parts.append(f"any one of these would be enough: {'; or '.join(remedies)}" if remedies else "no number of replicas "
+                 "and no service rate that was tried would be enough")  # fmt: skip
+    return "; ".join(parts)
+
+
+def _hot(hot: HotPartition) -> str:
+    return (
+        f"partition {hot.partition} with up to {hot.rate_per_s:.0f} events/s is more than one replica serves "
+        f"({hot.service_rate_per_s:.0f} events/s)"
+    )
+
+
+def _more(row: Row, best: Row) -> str:
+    more = row.replica_minutes / best.replica_minutes - 1
+    return "as much" if abs(more) < 5e-4 else f"{share(more)} more"
+
+
+def _cost(row: Row) -> str:
+    return f"{one_decimal(row.replica_minutes)} replica-minutes ({money(row.money)})"
+
+
+def _setting(row: Row) -> tuple[tuple[str, Any], ...]:
+    return tuple(row.setting.items())
+
+
+def _settings_line(row: Row, parameters: Mapping[str, Any]) -> str:
+    """``--set`` of every parameter that is not the scaler's own default or was chosen."""
+    spec = parse_scaler(row.scaler)
+    defaults = {
+        field.name: field.default for field in fields(find_scaler(spec).Parameters) if field.default is not MISSING
+    }
+    given = [
+        f"--set {shlex.quote(f'{spec.name}.{name}={_written(value)}')}"
+        for name, value in parameters.items()
+        if isinstance(value, bool | int | float | str) and (name in row.setting or value != defaults.get(name, MISSING))
+    ]
+    return " ".join(given)
+
+
+def _written(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _replay(request: AdviceRequest, best: Row, given: str) -> str:
+    """The command that plays the whole trace; options of the load and the fleet as they were given."""
+    words = ["penstock", "replay", str(request.trace), "--slo", f"{request.slo:g}"]
+    for field in fields(type(request).__mro__[1]):
+        value = getattr(request, field.name)
+        if field.name in ("trace", "slo", "settings") or value == field.default:
+            continue
+        option = f"--{field.name.replace('_', '-')}"
+        words += [option] if value is True else [option, f"{value:g}" if isinstance(value, float) else str(value)]
+    phase_s = best.setting.get(TICK_PHASE, request.tick_phase)
+    words += ["--scaler", best.scaler] + ([] if phase_s is None else ["--tick-phase", f"{phase_s:g}"])
+    return f"{shlex.join(words)} {given}".rstrip()
+
+
+def conditions(request: AdviceRequest, minutes: float) -> str:
+    """What the figures assume."""
+    return (
+        f"chosen on the first {share(request.chosen_on)} of the trace, proven on the last {one_decimal(minutes)} min "
+        f"by {request.seeds} seeds; assumed: start-up of a replica {duration(request.start_up)}, rebalance "
+        f"{duration(REBALANCE_S)}, {duration(request.service_time)} an event"
+    )
+
+
+def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
+    """One row for each scaler, and what the stars mean."""
+    table = plain_table("")
+    table.add_column("scaler", no_wrap=True)
+    for name in ("% within\nSLO", "margin", "p99", "repl.-\nmin.", "cost"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("setting", overflow="fold")
+    for row in rows:
+        lowest = min(row.first_share, row.rest_share)
+        table.add_row(
+            escape(row.scaler) + ("*" if is_emulated(row.scaler) else ""),
+            f"[{'green' if row.met else 'red'}]{'✓' if row.met else '✗'} {share(row.rest_share, unit=False)}[/]",
+            f"{100 * (lowest - wanted_share):+.2f}",
+            duration(row.p99_s),
+            one_decimal(row.replica_minutes),
+            money(row.money),
+            escape(", ".join(f"{name.lstrip('-')} {_written(value)}" for name, value in row.setting.items()))
+            or "as published",
+        )
+    notes = ["margin: points between the lowest share of both parts and the wanted one"]
+    if any(is_emulated(row.scaler) for row in rows):
+        notes.append("* emulated: our own version of another system's scaler")
+    table.caption = "\n".join(notes)
+    return table

@@ -1,0 +1,110 @@
+"""Settings of a scaler: those it starts from (``Parameters.candidates``), and those around a good one."""
+
+import math
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import islice, product
+from typing import Any, Final, get_args, get_type_hints
+
+import numpy as np
+
+from controller.scalers.shared.parameters import Candidates
+from penstock.registry import ScalerClass, emulated_system
+
+TICK_PHASE: Final = "--tick-phase"
+"""Of the controller, in seconds: searched like a parameter of the scaler."""
+TICK_PHASES_S: Final = (0.1, 0.35, 0.6, 0.85)
+FIRST: Final = 40
+"""Settings of a scaler that are tried before any is refined."""
+AROUND: Final = 24
+"""Settings that one round of refinement tries."""
+
+Setting = tuple[tuple[str, Any], ...]
+"""Parameters with their values, by name; empty: as published."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The settings of one scaler: the values from which each parameter starts, in order. ``whole``: parameters that are
+    whole numbers.
+    """
+
+    scaler: str
+    values: Mapping[str, tuple[Any, ...]]
+    whole: Collection[str]
+
+    def first(self, seed: int) -> list[Setting]:
+        """The published setting, and combinations of all values: every one, or as many as are tried, drawn by seed."""
+        names = [name for name in self.values if name != TICK_PHASE]
+        sizes = [len(self.values[name]) for name in names]
+        combinations = math.prod(sizes)
+        drawn: Iterable[Sequence[Any]] = product(*(self.values[name] for name in names))
+        if combinations > FIRST:
+            rng = np.random.default_rng([seed, zlib.crc32(self.scaler.encode())])
+            drawn = [
+                [values[rng.integers(len(values))] for values in (self.values[name] for name in names)]
+                for _ in range(FIRST)
+            ]
+        return list(dict.fromkeys([(), *(_setting(zip(names, each, strict=True)) for each in drawn)]))
+
+    def around(self, good: Sequence[Setting], tried: Collection[Setting]) -> list[Setting]:
+        """New settings that differ from a good one in one parameter: the nearest values that were tried, the middles
+        between them, and every other choice of what is no number.
+        """
+        known = {name: {*self.values[name], *_tried_values(name, tried)} for name in self.values}
+        found = (
+            _setting({**dict(base), name: value}.items())
+            for base in good
+            if base
+            for name, values in known.items()
+            for value in self._near(name, dict(base).get(name), values)
+        )
+        return list(islice((each for each in dict.fromkeys(found) if each not in tried), AROUND))
+
+    def _near(self, name: str, value: Any, known: Collection[Any]) -> list[Any]:
+        if value is None or isinstance(value, str | bool):
+            return [each for each in known if each != value]
+        below = max((each for each in known if each < value), default=None)
+        above = min((each for each in known if each > value), default=None)
+        ends = [(value, each) for each in (below, above) if each is not None]
+        middles = [math.sqrt(a * b) if a > 0 and b > 0 else (a + b) / 2 for a, b in ends]
+        # Beyond the last value that was tried, as far again as to the one before.
+        outside = [2 * value - each for _, each in ends] if None in (below, above) else []
+        nearby = [*(each for _, each in ends), *middles, *(each for each in outside if each > 0)]
+        return [self._rounded(name, each) for each in nearby if self._rounded(name, each) != value]
+
+    def _rounded(self, name: str, value: float) -> float | int:
+        return round(value) if name in self.whole else float(f"{value:.3g}")
+
+
+def space_of(scaler: str, kind: ScalerClass, facts: Mapping[str, Any], *, tick_phase: bool) -> Space:
+    """The space of a scaler in a fleet of which ``facts`` are known. The ticks of systems that we emulate are nobody's
+    to choose.
+    """
+    candidates: Mapping[str, Candidates] = getattr(kind.Parameters, "candidates", {})
+    hints = get_type_hints(kind.Parameters)
+    parameters = {field.name for field in fields(kind.Parameters)}
+    whole = {name for name in parameters if int in (hints[name], *get_args(hints[name])) and hints[name] is not bool}
+    values: dict[str, tuple[Any, ...]] = {}
+    for name, each in candidates.items():
+        if name not in parameters or not all(facts.get(fact) for fact in each.of):
+            continue
+        factor = math.prod(facts[fact] for fact in each.of)
+        scaled = [value * factor for value in each.values] if each.of else each.values
+        if name in whole:
+            scaled = [max(1, round(value)) for value in scaled]
+        elif each.of:
+            scaled = [float(f"{value:.3g}") for value in scaled]
+        values[name] = tuple(dict.fromkeys(scaled))
+    if tick_phase and not emulated_system(kind):
+        values[TICK_PHASE] = TICK_PHASES_S
+    return Space(scaler, values, whole)
+
+
+def _setting(values: Iterable[tuple[str, Any]]) -> Setting:
+    return tuple(sorted(values))
+
+
+def _tried_values(name: str, tried: Iterable[Setting]) -> set[Any]:
+    return {value for setting in tried for key, value in setting if key == name}

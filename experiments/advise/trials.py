@@ -1,0 +1,111 @@
+"""The trials of one request: their run descriptions, and outcomes that are kept in a file, for ``--resume``."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from experiments.advise.settings import TICK_PHASE, Setting
+from experiments.advise.trial import Outcome, Trial
+from experiments.advise.workers import CarryOut
+from experiments.experiment import Experiment, Options, run_spec
+from penstock.errors import PenstockError
+from penstock.registry import parse_scaler
+from penstock.runspec import RunSpec, ScalerSpec
+
+PartName = Literal["first", "rest"]
+
+
+class Wanted(NamedTuple):
+    """One scaler with one setting on one part by one seed."""
+
+    scaler: str
+    setting: Setting
+    part: PartName
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of the trace: the experiment on it, and the file of its arrivals by seed."""
+
+    experiment: Experiment
+    schedules: Mapping[int, Path]
+
+    @property
+    def minutes(self) -> float:
+        """Its length."""
+        return self.experiment.seconds / 60
+
+
+class Trials:
+    """Outcomes by what was wanted. ``told`` is called after each new one."""
+
+    def __init__(
+        self,
+        parts: Mapping[PartName, Part],
+        options: Mapping[str, Options],
+        file: Path,
+        told: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.parts = parts
+        self.outcomes: dict[Wanted, Outcome] = {}
+        self._options, self._file, self._told = options, file, told
+        if file.is_file():
+            # The last line may be half of one where the process was killed.
+            for line in file.read_bytes().splitlines(keepends=True):
+                if line.endswith(b"\n"):
+                    key, outcome = msgspec.json.decode(line, type=tuple[tuple[str, list[Any], PartName, int], Outcome])
+                    scaler, setting, part, seed = key
+                    wanted = Wanted(scaler, tuple((name, value) for name, value in setting), part, seed)
+                    self.outcomes[wanted] = outcome
+
+    def spec(self, wanted: Wanted) -> RunSpec:
+        """The run of a trial. Its parameters follow from the first part alone, also on the rest. PenstockError for a
+        setting that the scaler refuses.
+        """
+        acting = self.parameters(wanted.scaler, wanted.setting)
+        options = self._with(wanted.scaler, wanted.setting, wanted.seed)
+        spec = run_spec(self.parts[wanted.part].experiment, wanted.scaler, options, run=f"advise-{wanted.part}")
+        return msgspec.structs.replace(spec, scaler=acting)
+
+    def parameters(self, scaler: str, setting: Setting) -> ScalerSpec:
+        """The scaler with all its parameters, as they follow from the setting and the first part."""
+        options = self._with(scaler, setting, seed=1)
+        return run_spec(self.parts["first"].experiment, scaler, options, run="advise-first").scaler
+
+    def _with(self, scaler: str, setting: Setting, seed: int) -> Options:
+        options, name = self._options[scaler], parse_scaler(scaler).name
+        values = dict(setting)
+        phase_s = values.pop(TICK_PHASE, options.tick_phase_s)
+        settings = {name: {**options.settings.get(name, {}), **values}}
+        return replace(options, seed=seed, tick_phase_s=phase_s, settings=settings)
+
+    def trial(self, wanted: Wanted) -> Trial:
+        """What a worker carries out."""
+        schedule = self.parts[wanted.part].schedules[wanted.seed]
+        return Trial(spec=self.spec(wanted), schedule=str(schedule))
+
+    def measure(self, wanted: Iterable[Wanted], carry_out: CarryOut) -> None:
+        """Carry out what was not tried yet; a setting that the scaler refuses has no outcome."""
+        trials: dict[Wanted, Trial] = {}
+        for each in dict.fromkeys(wanted):
+            if each not in self.outcomes:
+                try:
+                    trials[each] = self.trial(each)
+                except PenstockError:
+                    if not each.setting:
+                        raise
+        keys = list(trials)
+        with self._file.open("ab") as file:
+
+            def tell(number: int, outcome: Outcome) -> None:
+                self.outcomes[keys[number]] = outcome
+                file.write(msgspec.json.encode((keys[number], outcome)) + b"\n")
+                file.flush()
+                self._told()
+
+            if trials:
+                carry_out(list(trials.values()), tell)

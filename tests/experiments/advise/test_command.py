@@ -1,0 +1,165 @@
+"""The advice: cheaper than a constant fleet and proven on what did not choose it; or what would be needed."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock.command import build
+from penstock.errors import PenstockError
+
+PENSTOCK = Path(sys.executable).with_name("penstock")
+Invoke = Callable[..., Result]
+FEW = ("--scalers", "rps,mwf-rscore,overprovision", "--seeds", "2", "--jobs", "1", "--tick-phase", "100ms")
+SPIKES = ([80.0] * 45 + [700.0] * 15) * 4
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "runs"
+    monkeypatch.setenv("PENSTOCK_RUNS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def invoke(runs: Path) -> Invoke:
+    def invoked(*arguments: object) -> Result:
+        return CliRunner().invoke(build(), list(map(str, arguments)))
+
+    return invoked
+
+
+def trace_of(folder: Path, rates: list[float]) -> Path:
+    path = folder / "load.csv"
+    path.write_text("rate_per_s\n" + "".join(f"{rate}\n" for rate in rates), encoding="utf-8")
+    return path
+
+
+def told(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, f"{result.output} {result.exception!r}"
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_on_spikes_the_advice_is_cheaper_than_a_constant_fleet_and_meets_the_share_where_it_was_not_chosen(
+    tmp_path: Path, invoke: Invoke, runs: Path
+) -> None:
+    found = told(invoke("advise", trace_of(tmp_path, SPIKES), "--slo", "500ms", "--share", "0.95", *FEW, "--json"))
+    advice = found["advice"]
+    best = advice["best"]
+    assert best["met"] and best["rest_share"] >= 0.95 and best["first_share"] >= 0.95
+    assert best["replica_minutes"] < advice["constant_fleet"]["replica_minutes"]
+    assert advice["saved"] == pytest.approx(1 - best["replica_minutes"] / advice["constant_fleet"]["replica_minutes"])
+    assert advice["sentence"].startswith(f"cheapest that meets the SLO: {best['scaler']}")
+    met = [row for row in found["scalers"] if row["met"]]
+    assert best["replica_minutes"] == min(row["replica_minutes"] for row in met)
+    # The command that is told plays the whole trace under the advised setting.
+    program, *words = shlex.split(advice["replay"])
+    assert program == "penstock"
+    (run,) = told(invoke(*words, "--json"))["runs"]
+    assert run["slo_share"] >= 0.95
+    spec = json.loads((runs / run["run"] / "run.json").read_bytes())
+    for name, value in best["setting"].items():
+        assert spec["scaler"]["parameters"][name] == value
+
+
+def test_a_trace_that_nobody_can_serve_says_so_and_what_would_be_enough(tmp_path: Path, invoke: Invoke) -> None:
+    trace = trace_of(tmp_path, [500.0] * 60)
+    asked = ("advise", trace, "--slo", "500ms", "--partitions", "2", *FEW)
+    advice = told(invoke(*asked, "--json"))["advice"]
+    assert advice["best"] is None and advice["replay"] == ""
+    assert advice["sentence"].startswith("none meets the SLO")
+    assert advice["needs"]["replicas"] == 3, "500 events/s at 200 a replica"
+    assert 250 <= advice["needs"]["service_rate_per_s"] < 300
+    assert "3 replicas (as many partitions; now 2)" in advice["sentence"]
+
+
+def test_where_start_up_is_in_the_way_the_longest_that_would_do_is_told(tmp_path: Path, invoke: Invoke) -> None:
+    trace = trace_of(tmp_path, SPIKES)
+    slow = ("--scalers", "rps", "--set", "rps.target_per_replica_per_s=80", "--set", "rps.decision_interval_s=1")
+    asked = ("--slo", "3s", "--start-up", "30s", *slow, "--seeds", "1", "--jobs", "1", "--tick-phase", "0.1")
+    advice = told(invoke("advise", trace, *asked, "--json"))["advice"]
+    assert advice["best"] is None
+    assert 0 < advice["needs"]["start_up_s"] < 30
+
+
+def test_a_resumed_request_repeats_no_trial(tmp_path: Path, invoke: Invoke, runs: Path) -> None:
+    asked = ("advise", trace_of(tmp_path, SPIKES), "--slo", "500ms", "--share", "0.95", *FEW, "--json")
+    first = told(invoke(*asked))
+    (folder,) = runs.glob("*-advise-load")
+    (folder / "advice.json").unlink()
+    trials = folder / "trials.jsonl"
+    lines = trials.read_bytes().splitlines(keepends=True)
+    trials.write_bytes(b"".join(lines[:20]) + lines[20][:30])  # as a killed process leaves it
+    again = told(invoke(*asked, "--resume"))
+    assert list(runs.glob("*-advise-load*")) == [folder]
+    assert again["advice"] == first["advice"]
+    assert trials.read_bytes().splitlines(keepends=True)[:20] == lines[:20]
+    other = told(
+        invoke("advise", tmp_path / "load.csv", "--slo", "600ms", "--share", "0.95", *FEW, "--json", "--resume")
+    )
+    assert other["folder"] != str(folder), "another request"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("--jobs 0", "--jobs 0: has to be at least 1"),
+        ("--seeds 0", "--seeds 0: has to be at least 1"),
+        ("--engine abacus", "choose local or spark"),
+        ("--chosen-on 1", "a part of the trace between 0 and 1"),
+        ("--chosen-on 0.01", "each part needs at least 10 s"),
+        ("--scalers optimal", "optimal knows all rates in advance"),
+        ("--scalers hpa --set linear.f_up=0.8", "it is not among those that are run: hpa"),
+    ],
+)
+def test_what_cannot_be_advised_is_one_line_and_leaves_nothing_behind(
+    tmp_path: Path, runs: Path, invoke: Invoke, arguments: str, said: str
+) -> None:
+    result = invoke("advise", trace_of(tmp_path, [10.0] * 60), "--slo", "500ms", *arguments.split())
+    assert isinstance(result.exception, PenstockError), result.output
+    assert said in str(result.exception) and "\n" not in str(result.exception)
+    assert list(runs.glob("*")) == []
+
+
+def test_ctrl_c_ends_every_process_and_keeps_the_trials(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    command = [str(PENSTOCK), "advise", str(trace_of(tmp_path, [400.0] * 3600)), "--slo", "500ms", "--jobs", "2"]
+    environment = {**os.environ, "PENSTOCK_RUNS": str(runs)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        deadline_s = time.monotonic() + 120
+        while not any(path.stat().st_size for path in runs.glob("*/trials.jsonl")):
+            assert process.poll() is None and time.monotonic() < deadline_s
+            time.sleep(0.05)
+        # As a terminal does: to the whole group.
+        os.killpg(process.pid, signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command with --resume continues it" in said
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)
+
+
+@pytest.mark.live
+def test_spark_and_local_processes_advise_the_same(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, SPIKES[:120])
+
+    def advice(engine: str) -> Any:
+        # A process of its own: the pool forks, and what other tests left in this one does not outlive a fork.
+        command = [str(PENSTOCK), "advise", str(trace), "--slo", "500ms", *FEW, "--json", "--engine", engine]
+        environment = {**os.environ, "PENSTOCK_RUNS": str(tmp_path / engine)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=True)
+        return json.loads(done.stdout[done.stdout.index("{") :])["advice"]
+
+    assert advice("local") == advice("spark")
