@@ -5,7 +5,7 @@ anything of the run stays behind.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +49,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         found = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if not first <= last < first + MOST_SEEDS:
-            raise PenstockError(f"--seeds {text}: expected numbers and ranges, such as 1-20 or 3,7, {MOST_SEEDS} at most")
+            raise PenstockError(f"--seeds {text}: expected numbers and ranges, such as 1-20 or 3,7")
         seeds.update(range(first, last + 1))
     return tuple(sorted(seeds))
 
@@ -76,7 +76,7 @@ def draw_faults(seed: int, kinds: Sequence[FaultKind], seconds: float) -> tuple[
 
 
 class ChaosRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One seed. Counts are events; ``left_behind`` names processes, queues, topics and keys; ``error`` ended the run."""
+    """One seed. Counts are events; ``left_behind`` names what stayed of the run; ``error`` ended it."""
 
     seed: int
     run: str
@@ -232,5 +232,3 @@ def finished_twice(run: RunData) -> int:
     done = run.outcomes("attempt")
     first = ints(done.filter(pc.and_(pc.equal(done["attempt"], 1), pc.equal(done["outcome"], "completed")))["id"])
     return len(first) - len(np.unique(first))
-
-

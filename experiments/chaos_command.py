@@ -40,11 +40,10 @@ def chaos(
     from experiments.experiment import Options
     from experiments.progress import RunProgress
     from experiments.worlds import world_name
-    from penstock.errors import PenstockError
+    from penstock.errors import EXIT_INVALID, PenstockError
     from penstock.parameters import parse_settings
     from penstock.rundir import check_runs_folder
     from penstock.settings import Folders
-    from report.gate import EXIT_INVALID
 
     if (name := world_name(world)) == "kubernetes":
         raise PenstockError("--world kubernetes: chaos runs in sim and local; `penstock run --fault` breaks pods")

@@ -206,6 +206,61 @@ def missed_seconds(done: Completions, unfinished_ns: Ints, *, slo_s: float, star
     return missed
 
 
+# --- faults ----------------------------------------------------------------------------------------------------------
+
+LATE_SHARE: Final = 0.01
+"""A second is disturbed if a greater share of its events is late."""
+QUIET_S: Final = 3.0
+"""A disturbance is over when nothing was wrong for this long."""
+Span = tuple[float, float]
+"""From, to: seconds from the start of the run."""
+
+
+def late_spans(intended_s: Floats, late: Bools) -> list[Span]:
+    """When events were intended that came late: from the first to the last late one of each second of which more than
+    ``LATE_SHARE`` of the events are late, ascending.
+    """
+    second = np.floor(intended_s).astype(np.int64)
+    spans: list[Span] = []
+    for each in np.unique(second[late]):
+        inside = second == each
+        times_s = intended_s[inside & late]
+        if len(times_s) > LATE_SHARE * np.count_nonzero(inside):
+            spans.append((float(times_s.min()), float(times_s.max())))
+    return spans
+
+
+def missing_replicas(events: Iterable[ReplicaEvent]) -> tuple[Ints, Ints]:
+    """(at_ns, replicas that are wanted and do not serve from then on), a step function."""
+    serves: dict[tuple[str, str], bool] = {}
+    times: list[int] = []
+    counts: list[int] = []
+    for event in sorted(events, key=lambda event: event.at_ns):
+        replica = event.fleet, event.replica
+        if event.phase in ("draining", "gone", "pooled"):
+            serves.pop(replica, None)
+        else:
+            serves[replica] = event.phase in ("joined", "first-event")
+        times.append(event.at_ns)
+        counts.append(sum(not serving for serving in serves.values()))
+    return np.asarray(times, dtype=np.int64), np.asarray(counts, dtype=np.int64)
+
+
+def disturbed_until_s(spans: Iterable[Span], fault: Span) -> float:
+    """When the disturbance of a fault ends: the end of the last of ``spans`` (ascending) that follow the fault, or each
+    other, by at most ``QUIET_S``; the fault's beginning if there is none.
+    """
+    began_s, reach_s = fault
+    ended_s = began_s
+    for from_s, to_s in spans:
+        if to_s < began_s:
+            continue
+        if from_s > reach_s + QUIET_S:
+            break
+        ended_s, reach_s = max(ended_s, to_s), max(reach_s, to_s)
+    return ended_s
+
+
 # --- cost ------------------------------------------------------------------------------------------------------------
 
 

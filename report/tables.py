@@ -402,24 +402,28 @@ def unsuccessful(groups: Sequence[Group]) -> HtmlTable | None:
 
 
 def faults(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable | None:
-    """The faults that were planned and those that were injected; None without any."""
+    """The faults that were injected, with time to recover and cost, and those only planned; None without any."""
     rows: list[list[Cell]] = []
-    for group, _, run in by_group(groups, runs):
-        planned = [(fault.kind, fault.seconds, f"planned for {fault.at_s:g}", "") for fault in run.spec.faults]
-        done = [
-            (
-                fault.kind,
-                fault.seconds,
-                f"{'done' if fault.hit else 'no effect'} at {run.second_of(fault.at_ns):.1f}",
-                fault.detail,
-            )
-            for fault in run.faults
-        ]
+    for group, summary, run in by_group(groups, runs):
+        for fault in summary.faults:
+            lasting = duration(fault.seconds) if fault.seconds else "at once"
+            row: list[Cell] = [swatch(group), fault.kind, fault.detail, f"{fault.at_s:.1f}", lasting]
+            if fault.hit:
+                taken = (_recovery(fault.slo_recovery_s), _recovery(fault.replicas_recovery_s))
+                row += [*taken, count(fault.late_events), one_decimal(fault.missing_replica_s)]
+            else:
+                row += ["no effect", *[UNKNOWN] * 3]
+            rows.append(row)
         rows += [
-            [swatch(group), kind, when, duration(seconds) if seconds else "at once", detail]
-            for kind, seconds, when, detail in (*planned, *done)
+            [swatch(group), planned.kind, "not injected", f"{planned.at_s:.1f}", *[UNKNOWN] * 5]
+            for planned in run.spec.faults[len(summary.faults) :]
         ]
-    return HtmlTable(["scaler", "fault", "second", "lasting", "what"], rows, numeric_from=None) if rows else None
+    title = ["scaler", "fault", "what", "second", "lasting", "within SLO again", "wanted replicas again"]
+    return HtmlTable([*title, "late events", "replica-seconds missing"], rows, numeric_from=3) if rows else None
+
+
+def _recovery(taken_s: float | None) -> str:
+    return "not within the run" if taken_s is None else duration(taken_s) if taken_s else "always"
 
 
 # --- set-up ----------------------------------------------------------------------------------------------------------

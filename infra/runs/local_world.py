@@ -66,7 +66,7 @@ class LocalWorld(World):
         allocate_indexes(self._services.state, [spec.events_topic, spec.results_topic])
 
     def left_behind(self, run: str) -> Sequence[str]:
-        """Programs, processes, topics, queues and keys of a closed run that are still there after ``GONE_TIMEOUT_S``."""
+        """Programs, processes, topics, queues and keys of a closed run that stay for ``GONE_TIMEOUT_S``."""
         left: list[str] = []
 
         def gone() -> bool:

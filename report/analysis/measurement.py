@@ -37,6 +37,7 @@ from report.analysis.decisions import (
     tick_phases,
 )
 from report.analysis.outcomes import RunEvents, events_of
+from report.analysis.recovery import fault_effects
 from report.analysis.run_data import RunData, ints
 from report.analysis.summary import MeanSplit, RunSummary
 from report.analysis.verdict import BUSY_CPU_SHARE, judge
@@ -142,6 +143,7 @@ def _measure(run: RunData, events: RunEvents, schedule: Schedule) -> RunSummary:
         first_failure=failures[0] if failures else "",
         slow_decisions=Counter(name for record in records for name in record.slow),
         failed_actions=sum("actuator" in record.errors for record in records),
+        faults=fault_effects(run, events),
         conditions=_conditions(spec),
     )
 

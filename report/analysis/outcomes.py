@@ -26,7 +26,8 @@ from report.analysis.run_data import RunData, completions_among, ints
 @dataclass(frozen=True, slots=True, eq=False)
 class RunEvents:
     """The balance of a run. ``issued`` counts distinct ids the sender tried, ``stage`` is where events end.
-    ``missed_seconds``: for each second of the run whether it missed the SLO.
+    ``missed_seconds``: for each second of the run whether it missed the SLO. ``unanswered``: (intended, ended) of the
+    acknowledged events that did not complete, ns, shape (2, events); ``NEVER`` ended without any result.
     """
 
     stage: str
@@ -36,6 +37,7 @@ class RunEvents:
     issued: int
     send_delay_s: Floats
     unsuccessful_by_reason: dict[str, int]
+    unanswered: Ints
 
 
 def events_of(run: RunData, schedule: Schedule, in_flight: int) -> RunEvents:
@@ -68,12 +70,13 @@ def events_of(run: RunData, schedule: Schedule, in_flight: int) -> RunEvents:
         in_flight=in_flight,
     )
     completed = completions_among(known)
+    unanswered = _unanswered(run, schedule, known, acknowledged, completed)
     return RunEvents(
         stage="+".join(sorted(pc.unique(known["stage"]).to_pylist())),
         completed=completed,
         missed_seconds=missed_seconds(
             completed,
-            _unanswered(run, schedule, known, acknowledged, completed),
+            unanswered,
             slo_s=run.spec.slo_s,
             start_ns=run.spec.start_ns,
             duration_s=run.spec.duration_s,
@@ -82,6 +85,7 @@ def events_of(run: RunData, schedule: Schedule, in_flight: int) -> RunEvents:
         issued=issued,
         send_delay_s=send_delay_s,
         unsuccessful_by_reason=_unsuccessful(results),
+        unanswered=unanswered,
     )
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from penstock.measures import Conservation, Distribution, ScaleCounts
 from penstock.rundir import Verdict
+from penstock.runspec import FaultKind
 
 
 class MeanSplit(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,6 +16,25 @@ class MeanSplit(msgspec.Struct, frozen=True, kw_only=True):
     send_delay_s: float | None = None
     queueing_s: float | None = None
     service_s: float | None = None
+
+
+class FaultEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """An injected fault and its cost (docs/measurement.md). ``hit``: whether it had an effect."""
+
+    kind: FaultKind
+    at_s: float
+    """Seconds from the start of the run."""
+    seconds: float
+    """Duration, for a fault that lasts."""
+    hit: bool = True
+    detail: str = ""
+    slo_recovery_s: float | None = None
+    """From the fault until events are within the SLO again; 0: they always were. None: not within the run."""
+    replicas_recovery_s: float | None = None
+    """From the fault until all wanted replicas serve again; 0: they always did. None: not within the run."""
+    late_events: int = 0
+    missing_replica_s: float = 0.0
+    """Replica-seconds that were wanted and did not serve."""
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +50,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     scaler decided, of ``due_decisions``; ``scaler_failures`` those on which it raised an error or gave no valid answer,
     ``first_failure`` the first of these errors. ``slow_decisions`` are the ticks by scaler on which its decision took
     longer than its interval, ``failed_actions`` those on which the actuator failed. ``starts`` are the steps from a
-    decision to the first event on a new replica.
+    decision to the first event on a new replica. ``faults`` are those that were injected, with what they cost.
     ``conditions`` is what run.json fixed: two runs of one scaler with equal conditions are repetitions of each other.
     """
 
@@ -81,4 +101,5 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     slow_decisions: Mapping[str, int] = msgspec.field(default_factory=dict)
     failed_actions: int = 0
     starts: Mapping[str, Distribution] = msgspec.field(default_factory=dict)
+    faults: tuple[FaultEffect, ...] = ()
     conditions: Mapping[str, Any] = msgspec.field(default_factory=dict)

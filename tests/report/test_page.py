@@ -160,14 +160,16 @@ def test_an_invalid_run_is_named_on_top_and_never_best(tmp_path: Path) -> None:
     assert 'class="best"' not in row
 
 
-def test_faults_are_listed_as_planned_and_as_done(tmp_path: Path) -> None:
-    directory = write_run(tmp_path, Toy(seconds=20, faults=(Fault("stop-broker", 5, 3),)))
+def test_faults_are_listed_with_their_time_or_as_not_injected(tmp_path: Path) -> None:
+    directory = write_run(tmp_path, Toy(seconds=20, faults=(Fault("stop-broker", 5, 3), Fault("kill-worker", 9))))
     directory.faults_file.write_bytes(
         b'{"kind":"stop-broker","at_ns":%d,"seconds":3,"detail":"kafka"}\n' % (START_NS + 5_012_000_000)
     )
     page = page_of([directory], tmp_path)
-    assert "planned for 5" in page
-    assert "done at 5.0" in page
+    shown = page[page.index("within SLO again") :]
+    assert "<td>kafka</td>" in shown
+    assert ">5.0<" in shown
+    assert "not injected" in shown
 
 
 def test_a_report_of_an_incomplete_directory_ends_in_one_line(tmp_path: Path) -> None:
