@@ -12,7 +12,7 @@ RUN ?= $(shell ls -td runs/*/ 2>/dev/null | head -n 1)
 # A shell that forbids cached bytecode makes every process and every test worker compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo unit test test-live test-cluster up down load report bench bench-beside bench-ready lint lines format proto clean
+.PHONY: help setup demo unit test test-live test-cluster up down load kind kind-down report bench bench-beside bench-ready lint lines format proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -40,14 +40,23 @@ test-cluster: setup ## run tests against the cluster of the current kubeconfig
 		$(BIN)/pytest -m cluster || { [ $$? -eq 5 ] && echo "test-cluster: there are no cluster tests yet"; }; \
 	fi
 
-up: setup ## start the services and keep them running; TARGET=cluster: in the cluster of the current kubeconfig
+# On a cluster, Python packages and kubectl are enough.
+NEEDED := $(if $(filter local,$(TARGET)),setup,.venv/.synced)
+
+up: $(NEEDED) ## start the services and keep them running; TARGET=cluster: in the cluster of the current kubeconfig
 	@$(BIN)/penstock up --target "$(TARGET)"
 
 down: .venv/.synced ## stop services, runs and replicas; TARGET=cluster: delete them
 	@$(BIN)/penstock down --target "$(TARGET)"
 
-load: setup ## open the Locust page on http://localhost:8089: choose workload, rate, SLO and scaler, start and stop; TARGET=cluster: senders are pods
-	@$(BIN)/penstock load --target "$(TARGET)"
+load: $(NEEDED) ## open the Locust page on http://localhost:8089; TARGET=cluster: senders are pods; OPTIONS="--headless …" go to Locust
+	@$(BIN)/penstock load --target "$(TARGET)" -- $(OPTIONS)
+
+kind: .venv/.synced ## create the kind cluster `penstock` and start the services on it; needs docker, kind and kubectl
+	@$(BIN)/python -m infra.kubernetes.kind up
+
+kind-down: .venv/.synced ## delete the kind cluster `penstock`
+	@$(BIN)/python -m infra.kubernetes.kind down
 
 report: .venv/.synced ## write the report of the newest run, or of RUN=runs/...
 	@test -n "$(RUN)" || { echo "report: runs/ has no run yet; \`make demo\` makes one" >&2; exit 2; }

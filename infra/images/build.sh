@@ -18,6 +18,8 @@ trap 'rm -rf "$contexts"' EXIT
 # (Bash 3.2, which macOS has, takes an empty array for an unset one.)
 build() { docker build ${options[@]+"${options[@]}"} "$@"; }
 
+penstock() { build ${base[@]+"${base[@]}"} -f infra/images/Dockerfile "$@"; }
+
 # Before anything is built, which takes minutes.
 require_jars() {
     [ -e "$jars/$1/.complete" ] || {
@@ -35,7 +37,12 @@ context() {
 driver() {
     context spark
     cp infra/images/driver/entrypoint pyproject.toml uv.lock "$contexts/spark/"
-    build -f infra/images/driver/Dockerfile --build-arg "APP=penstock/app:$version" \
+    local stage stages=()
+    for stage in packages project; do
+        penstock --target "$stage" -t "local/penstock-$stage:$version" .
+        stages+=(--build-arg "$(tr a-z A-Z <<<"$stage")=local/penstock-$stage:$version")
+    done
+    build -f infra/images/driver/Dockerfile "${stages[@]}" --build-arg "REVISION=$revision" \
         ${KUBECTL:+--build-arg "KUBECTL=$KUBECTL"} -t "penstock/driver:$version" "$contexts/spark"
 }
 
@@ -71,5 +78,5 @@ for what in "$@"; do
         *) echo "usage: infra/images/build.sh [driver] [standins] [functions]" >&2; exit 2 ;;
     esac
 done
-build ${base[@]+"${base[@]}"} -f infra/images/Dockerfile --build-arg "REVISION=$revision" -t "penstock/app:$version" .
+penstock --build-arg "REVISION=$revision" -t "penstock/app:$version" .
 for what in "$@"; do "$what"; done

@@ -91,7 +91,8 @@ class DriverPod:
             self._interrupt()  # it ends without being waited for
             raise
         for name in self._fetch(runs):
-            self._tell(f"copied from the driver's pod: {runs / name}")
+            report = runs / name / "report.html"
+            self._tell(f"copied from the driver's pod: {report if report.exists() else runs / name}")
         self._execute(f"rm -rf {self._session}")
         return code
 

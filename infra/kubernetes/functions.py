@@ -1,23 +1,25 @@
-"""The functions of ``functions/stack.yaml`` as Deployments, and the rights of the gateway that looks after them.
+"""The functions of ``functions/stack.yaml`` as Deployments, which a run makes of those that it needs, and the rights of
+the gateway that looks after them.
 
 ``python -m infra.kubernetes.functions`` writes ``base/functions.yaml``. A Deployment has no pods until the gateway asks
 for some; which replica a pod is and with what environment, it asks the gateway (``functions.pod``).
 """
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import yaml
 
 import functions
 from functions.gateway.pods import PREFIX
 from functions.pod import PORT
+from penstock.adapters.kubernetes.pods import WORKLOAD
 
 STACK: Final = Path(functions.__file__).parent / "stack.yaml"
 MANIFEST: Final = Path(__file__).parent / "base" / "functions.yaml"
 LABEL: Final = "penstock.dev/function"
-IMAGE: Final = "penstock/app:0.1.0"
 HEAD: Final = """\
 # Made by `python -m infra.kubernetes.functions` from functions/stack.yaml: change that, not this.
 """
@@ -32,7 +34,7 @@ CONFINED: Final = {
 ROLE: Final = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: gateway}
+metadata: {name: gateway, labels: {app.kubernetes.io/name: gateway, app.kubernetes.io/component: gateway}}
 rules:
 - {apiGroups: [apps], resources: [deployments], resourceNames: @OWNED, verbs: [list, watch]}
 - {apiGroups: [apps], resources: [deployments/scale], resourceNames: @OWNED, verbs: [patch]}
@@ -42,13 +44,13 @@ rules:
 DEPLOYMENT: Final = f"""
 apiVersion: apps/v1
 kind: Deployment
-metadata: {{name: @NAME}}
+metadata: {{name: @NAME, labels: &labels @LABELS}}
 spec:
   replicas: 0
   revisionHistoryLimit: 0
   selector: {{matchLabels: {{app.kubernetes.io/name: @NAME}}}}
   template:
-    metadata: {{labels: {{app.kubernetes.io/name: @NAME, {LABEL}: @FUNCTION}}}}
+    metadata: {{labels: *labels}}
     spec:
       automountServiceAccountToken: false
       enableServiceLinks: false
@@ -57,7 +59,7 @@ spec:
         {{runAsNonRoot: true, runAsUser: 10001, runAsGroup: 10001, seccompProfile: {{type: RuntimeDefault}}}}
       containers:
       - name: function
-        image: {IMAGE}
+        image: @IMAGE
         imagePullPolicy: IfNotPresent
         command: [python, -m, functions.pod]
         args: [--gateway, 'http://gateway:8080', --pod, $(POD_NAME)]
@@ -65,7 +67,7 @@ spec:
         ports: [{{name: http, containerPort: {PORT}}}]
         # for `kubectl get pods`; the gateway asks by itself, and sooner
         readinessProbe: {{httpGet: {{path: /_/ready, port: http}}, periodSeconds: 2}}
-        resources: {{requests: {{cpu: 50m, memory: 96Mi}}, limits: {{memory: 384Mi}}}}
+        resources: {{requests: {{cpu: 25m, memory: 96Mi}}, limits: {{memory: 384Mi}}}}
         securityContext: {json.dumps(CONFINED)}
         volumeMounts:
         - {{name: secrets, mountPath: /var/openfaas/secrets, readOnly: true}}
@@ -78,13 +80,21 @@ spec:
 
 
 def manifest() -> str:
-    """The Role of the gateway and the Deployments as YAML."""
-    functions = list(yaml.safe_load(STACK.read_text())["functions"])
-    owned = json.dumps([PREFIX + function for function in functions])
-    texts = [ROLE.replace("@OWNED", owned)]
-    texts += [DEPLOYMENT.replace("@NAME", PREFIX + each).replace("@FUNCTION", each) for each in functions]
-    documents: str = yaml.safe_dump_all(map(yaml.safe_load, texts), sort_keys=False, width=120)
-    return HEAD + documents
+    """The Role of the gateway as YAML."""
+    names = list(yaml.safe_load(STACK.read_text())["functions"])
+    role = yaml.safe_load(ROLE.replace("@OWNED", json.dumps([PREFIX + name for name in names])))
+    document: str = yaml.safe_dump(role, sort_keys=False, width=120)
+    return HEAD + document
+
+
+def deployments(names: Iterable[str], image: str, labels: Mapping[str, str]) -> list[Any]:
+    """Deployments of these functions, for ``kubectl apply``; ``labels`` are those of all our objects."""
+    texts = []
+    for name in names:
+        own = {WORKLOAD: PREFIX + name, "app.kubernetes.io/component": "function", LABEL: name}
+        text = DEPLOYMENT.replace("@LABELS", json.dumps({**labels, **own})).replace("@IMAGE", image)
+        texts.append(text.replace("@NAME", PREFIX + name))
+    return [yaml.safe_load(text) for text in texts]
 
 
 if __name__ == "__main__":

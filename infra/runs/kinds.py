@@ -154,7 +154,9 @@ def _function_pods(context: RunContext, services: "ClusterServices") -> PodParts
     """The gateway's replicas as pods; the controller is a program."""
     from infra.runs.pods import FunctionPods
 
-    return ControllerProgram(context, *FUNCTION.controller_options), FunctionPods(services.kubectl)
+    assert isinstance(context.spec.system, FunctionSystem)
+    names = [function.name for function in context.spec.system.functions]
+    return ControllerProgram(context, *FUNCTION.controller_options), FunctionPods(services.kubectl, names)
 
 
 STREAM: Final = LiveKind(

@@ -3,11 +3,11 @@
 import io
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from infra.kubernetes.functions import LABEL
+from infra.kubernetes.functions import LABEL, deployments
 from infra.kubernetes.kubectl import Kubectl, unpack
 from infra.kubernetes.services import LABELS, ClusterServices
 from infra.runs.context import RunContext
@@ -179,10 +179,16 @@ class PodReplicas(Replicas):
 
 
 class FunctionPods(Replicas):
-    """Pods of all functions, which the gateway starts and the controller has it remove."""
+    """Pods of the functions ``names``, which the gateway starts and the controller has it remove."""
 
-    def __init__(self, kubectl: Kubectl) -> None:
+    def __init__(self, kubectl: Kubectl, names: Iterable[str]) -> None:
         self._kubectl = kubectl
+        self._names = tuple(names)
+
+    def prepare(self) -> None:
+        """Create the functions' Deployments, with the gateway's image; they stay, with no pods, for the next run."""
+        gateway = self._kubectl.get("deployment/gateway")["spec"]["template"]["spec"]["containers"][0]
+        self._kubectl.apply(*deployments(self._names, gateway["image"], LABELS))
 
     def kill(self) -> Injected:
         """Delete the first replica's pod without grace."""

@@ -105,6 +105,17 @@ def test_it_is_shown_as_it_comes_and_its_runs_are_copied(scene: Scene) -> None:
     assert scene.told == [f"copied from the driver's pod: {scene.copied / 'run-2'}"]
 
 
+def test_the_report_is_named_where_it_is_here(scene: Scene) -> None:
+    report = scene.here / "runs" / "run-2" / "report.html"
+
+    def reported() -> None:
+        report.write_text("<html>")
+        scene.end_command()
+
+    scene.run(Screen(reported), "run")
+    assert scene.told == [f"copied from the driver's pod: {scene.copied / 'run-2' / 'report.html'}"]
+
+
 def test_ctrl_c_ends_it_there_and_keeps_what_it_has(scene: Scene) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt

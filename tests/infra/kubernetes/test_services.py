@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import tarfile
 from pathlib import Path
 
@@ -17,16 +16,8 @@ from infra.local.services import LocalServices
 from infra.runs.pods import label
 from penstock.errors import PenstockError
 from penstock.settings import Folders
+from tests.infra.kubernetes.fake_cluster import FakeCluster, fake_kubectl, labelled
 from tests.support.services import on_free_ports
-
-
-def fake_kubectl(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Kubectl:
-    """kubectl as a shell script of one's own."""
-    program = folder / "kubectl"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return Kubectl("penstock")
 
 
 def test_without_kubectl_it_is_said_where_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,11 +57,6 @@ def test_an_overlay_that_is_not_there_is_named_with_those_that_are(tmp_path: Pat
         ClusterServices(local, overlay="moon")
 
 
-def labelled(pod: str) -> dict[str, object]:
-    """Metadata of a pod of a workload."""
-    return {"name": pod, "labels": {"app.kubernetes.io/name": pod.rpartition("-")[0]}}
-
-
 def test_a_pod_that_never_becomes_ready_is_named_with_what_its_probe_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,61 +77,12 @@ def test_a_pod_that_never_becomes_ready_is_named_with_what_its_probe_said(
     assert str(raised.value) == "not there within 0 s: pod redis-0 is not ready: Readiness probe errored"
 
 
-class Cluster:
-    """A cluster of files that a fake kubectl reads: one for each question that ``up`` asks. Calls are logged."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.folder = folder
-        self.told: list[str] = []
-        self.answer("pods", {"items": [self.pod(name, ready=True) for name in sorted(services.SHARED)]})
-        self.answer("events", {"items": []})
-        self.answer("nodes", {"items": [{"spec": {"providerID": "kind://docker/penstock/penstock-control-plane"}}]})
-        fake_kubectl(
-            folder,
-            monkeypatch,
-            f"""cd {folder}; shift 2; echo "$@" >>calls
-            case "$*" in
-            "get --raw=/readyz") ;;
-            "get namespace "*) cat namespace 2>/dev/null || true ;;
-            "apply --filename="*) [ -e namespace ] || cp new namespace ;;
-            "delete namespace/"*) [ -e stuck ] && cp stuck namespace || rm namespace ;;
-            "get secret/"*) echo there ;;
-            "get deployment/"*) ;;
-            "get "*) cat "$2" ;;
-            "config current-context") echo gke_project ;;
-            esac""",
-        )
-        (folder / "new").write_text(json.dumps(self.namespace()))
-        self.services = ClusterServices(
-            LocalServices(Folders(state=folder / "state"), on_free_ports()), self.told.append, "kind"
-        )
-
-    def answer(self, name: str, content: object) -> None:
-        (self.folder / name).write_text(json.dumps(content))
-
-    def calls(self) -> str:
-        return (self.folder / "calls").read_text()
-
-    @staticmethod
-    def namespace(**more: object) -> dict[str, object]:
-        return {"metadata": {"labels": services.PART_OF, **more}}
-
-    @staticmethod
-    def pod(workload: str, *, ready: bool, waiting: str = "") -> dict[str, object]:
-        state = {"state": {"waiting": {"reason": "ErrImagePull", "message": waiting}}} if waiting else {}
-        conditions = [{"type": "Ready", "status": str(ready)}]
-        return {
-            "metadata": labelled(f"{workload}-0"),
-            "status": {"conditions": conditions, "containerStatuses": [state]},
-        }
-
-
 @pytest.fixture
-def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    return Cluster(tmp_path, monkeypatch)
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    return FakeCluster(tmp_path, monkeypatch)
 
 
-def test_an_image_that_no_run_needs_is_reported_and_does_not_fail_up(scene: Cluster) -> None:
+def test_an_image_that_no_run_needs_is_reported_and_does_not_fail_up(scene: FakeCluster) -> None:
     pods = [scene.pod(name, ready=True) for name in sorted(services.SHARED)]
     scene.answer("pods", {"items": [*pods, scene.pod("grafana", ready=False, waiting="grafana:11: not found")]})
     scene.services.up()
@@ -155,7 +92,7 @@ def test_an_image_that_no_run_needs_is_reported_and_does_not_fail_up(scene: Clus
     )
 
 
-def test_an_image_that_runs_need_and_no_registry_has_fails_up_and_leaves_nothing(scene: Cluster) -> None:
+def test_an_image_that_runs_need_and_no_registry_has_fails_up_and_leaves_nothing(scene: FakeCluster) -> None:
     scene.answer("pods", {"items": [scene.pod("redis", ready=False, waiting="redis:9: not found")]})
     with pytest.raises(PenstockError) as raised:
         scene.services.up()
@@ -163,7 +100,7 @@ def test_an_image_that_runs_need_and_no_registry_has_fails_up_and_leaves_nothing
     assert not (scene.folder / "namespace").exists()
 
 
-def test_the_first_error_is_kept_when_cleaning_up_fails(scene: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_error_is_kept_when_cleaning_up_fails(scene: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "DELETE_TIMEOUT_S", 0.0)
     conditions = [
         {"type": "NamespaceContentRemaining", "status": "True", "message": "Some resources are remaining: pods."},
@@ -179,7 +116,9 @@ def test_the_first_error_is_kept_when_cleaning_up_fails(scene: Cluster, monkeypa
     assert scene.told[-1] == f"cluster: cleaning up failed, too: {why}"
 
 
-def test_a_namespace_that_stays_in_terminating_is_explained(scene: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_namespace_that_stays_in_terminating_is_explained(
+    scene: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(services, "DELETE_TIMEOUT_S", 0.0)
     message = "Discovery failed for some groups: external.metrics.k8s.io/v1beta1"
     conditions = [{"type": "NamespaceDeletionDiscoveryFailure", "status": "True", "message": message}]
@@ -190,7 +129,7 @@ def test_a_namespace_that_stays_in_terminating_is_explained(scene: Cluster, monk
     assert "apply" not in scene.calls()
 
 
-def test_overlay_kind_is_refused_on_another_cluster(scene: Cluster) -> None:
+def test_overlay_kind_is_refused_on_another_cluster(scene: FakeCluster) -> None:
     scene.answer("nodes", {"items": [{"spec": {"providerID": "gce://project/zone/node"}}, {"spec": {}}]})
     with pytest.raises(
         PenstockError, match=r"^context gke_project is no kind cluster: `kubectl config use-context kind-"
