@@ -14,6 +14,7 @@ import msgspec
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from penstock.adapters.tls import tls_context
 from penstock.errors import PenstockError
 
 ROW_SCHEMA: Final = "metric string, labels map<string,string>, at_ns bigint, value double"
@@ -75,7 +76,7 @@ class RangeReader:
     def read_between(self, start_ms: int, end_ms: int) -> list[Row]:
         """Rows of the instants from ``start_ms`` to ``end_ms``, both included. Raises httpx.HTTPError if it is away."""
         rows: list[Row] = []
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=tls_context()) as client:
             for name, query in self.queries.items():
                 for series in self._query_range(client, name, query, start_ms, end_ms):
                     labels = {key: value for key, value in series.metric.items() if key != "__name__"}

@@ -10,6 +10,7 @@ from numba import njit
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
 Records = npt.NDArray[np.void]
 
 NEVER = np.inf
@@ -44,6 +45,49 @@ REPLICA = np.dtype(
 its first one, -1 before. ``commit_s``: its last commit. ``chunk_from_s``, ``in_chunk``: start and size of what it took
 at once; ``turn``, ``in_turn``: which of its partitions has its turn, and for how many events by now.
 """
+
+
+@njit(cache=True)
+def merge(
+    old: Records,
+    first_id: int,
+    arrival_s: Floats,
+    service_s: Floats,
+    partition: npt.NDArray[np.int16],
+    following: Ints,
+    events: Records,
+) -> Ints:
+    """Write old events, then new ones, to their places in ``events``, which is zero. ``following`` (changed): the next
+    row of each partition. Returns the rows of the old ones.
+    """
+    moved = np.empty(len(old), np.int64)
+    for place in range(len(old)):
+        p = old[place].partition
+        moved[place] = following[p]
+        events[following[p]] = old[place]
+        following[p] += 1
+    for place in range(len(partition)):
+        p = partition[place]
+        event = events[following[p]]
+        following[p] += 1
+        event.id, event.arrival_s, event.service_s = first_id + place, arrival_s[place], service_s[place]
+        event.partition, event.attempt = p, 1
+    return moved
+
+
+@njit(cache=True)
+def columns(events: Records, rows: Ints) -> tuple[Ints, Floats, Floats, Floats, Floats, Indices, Indices, Indices]:
+    """Id, arrival, reception, start, end, replica, partition and attempt of the events in these rows."""
+    number = np.empty(len(rows), np.int64)
+    times_s = np.empty((4, len(rows)))
+    codes = np.empty((3, len(rows)), np.int32)
+    for place in range(len(rows)):
+        event = events[rows[place]]
+        number[place] = event.id
+        times_s[0, place], times_s[1, place] = event.arrival_s, event.received_s
+        times_s[2, place], times_s[3, place] = event.started_s, event.finished_s
+        codes[0, place], codes[1, place], codes[2, place] = event.replica, event.partition, event.attempt
+    return number, times_s[0], times_s[1], times_s[2], times_s[3], codes[0], codes[1], codes[2]
 
 
 @njit(cache=True)

@@ -14,10 +14,11 @@ from simulator.lindley import (
     NEVER,
     PARTITION,
     REPLICA,
-    Records,
     arrivals_by_slot,
+    columns,
     commit,
     count_finished,
+    merge,
     offsets_at,
     serve,
 )
@@ -58,33 +59,22 @@ class PartitionedEvents:
         finished = self._started() & (self.events["committed_s"] <= at_s)
         done = self.table(at_s, np.flatnonzero(finished))
         rows = np.flatnonzero(~finished)
-        old = _taken(_words(self.events), rows)
+        old = self.events[rows]
         of_row = old["partition"]
         started = np.bincount(of_row[rows < records["position"][of_row]], minlength=count)
         gone = np.bincount(done.queue, minlength=count)
         marked = np.maximum(0, records["marked"] - records["begin"] - gone)
 
-        partition = np.concatenate((of_row, schedule.partition))
-        order = np.argsort(partition, kind="stable")  # int16: a radix sort
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        moved = place[: len(rows)]
-        self.events = np.zeros(len(order), EVENT)
-        for name, new in (
-            ("id", np.arange(self._added, self._added + len(schedule))),
-            ("arrival_s", schedule.intended_offset_ns / NANOS_PER_SECOND),
-            ("service_s", service_s),
-        ):
-            self.events[name] = np.concatenate((old[name], new))[order]
-        self.events["partition"], self.events["attempt"] = partition[order], 1
-        _words(self.events)[moved] = _words(old)
-        self._added += len(schedule)
-
-        counts = np.bincount(partition, minlength=count)
+        counts = np.bincount(of_row, minlength=count) + np.bincount(schedule.partition, minlength=count)
         records["end"] = np.cumsum(counts)
         records["begin"] = records["end"] - counts
         records["position"], records["marked"] = records["begin"] + started, records["begin"] + marked
         records["offset"] += gone
+        self.events = np.zeros(len(rows) + len(schedule), EVENT)
+        arrival_s = schedule.intended_offset_ns / NANOS_PER_SECOND
+        new = self._added, arrival_s, service_s, schedule.partition
+        moved = merge(old, *new, records["begin"].copy(), self.events)
+        self._added += len(schedule)
         if len(rows):  # 0 for a removed one
             last = self.replicas["last_row"]
             at = np.minimum(np.searchsorted(rows, last), len(rows) - 1)
@@ -224,20 +214,19 @@ class PartitionedEvents:
         if rows is None:
             rows = np.flatnonzero(self._started() & (self.events["finished_s"] <= at_s))
         rows = self._by_id(rows)
-        events = _taken(_words(self.events), rows)
-        arrival_s = np.ascontiguousarray(events["arrival_s"])
+        number, arrival_s, received_s, started_s, finished_s, replica, partition, attempt = columns(self.events, rows)
         return EventTable(
-            id=np.ascontiguousarray(events["id"]),
+            id=number,
             intended_s=arrival_s,
             sent_s=arrival_s,
-            received_s=np.ascontiguousarray(events["received_s"]),
-            started_s=np.ascontiguousarray(events["started_s"]),
-            finished_s=np.ascontiguousarray(events["finished_s"]),
-            worker=np.ascontiguousarray(events["replica"]),
-            queue=events["partition"].astype(np.int32),
+            received_s=received_s,
+            started_s=started_s,
+            finished_s=finished_s,
+            worker=replica,
+            queue=partition,
             outcome=np.full(len(rows), COMPLETED, np.int8),
             stage=np.zeros(len(rows), np.int32),
-            attempt=np.ascontiguousarray(events["attempt"]),
+            attempt=attempt,
             workers=(),
             queues=(),
             stages=(STAGE,),
@@ -258,14 +247,3 @@ class PartitionedEvents:
         for first, position in zip(self.partitions["begin"], self.partitions["position"], strict=True):
             started[first:position] = True
         return started
-
-
-def _words(events: Records) -> Ints:
-    """The same memory as rows of words: numpy copies records field by field, rows of words in one piece."""
-    return events.view(np.int64).reshape(-1, EVENT.itemsize // 8)
-
-
-def _taken(events: Ints, rows: Ints) -> Records:
-    """These rows of words as events."""
-    taken: Records = events.take(rows, axis=0).view(EVENT).reshape(-1)
-    return taken

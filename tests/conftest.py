@@ -1,13 +1,17 @@
 """Fixtures that every room may use. Services are real, on free ports, in a temporary state folder of their own."""
 
+import asyncio
+import gc
 import secrets
 import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import uvicorn.server
 from hypothesis import settings
 
 from infra.local.orphans import stop_marked
@@ -31,11 +35,34 @@ SYSTEM_FIXTURES = {"spark", "local_services", "services", "queue_services"}
 """Fixtures that start programs: Java, brokers."""
 
 
+def pytest_collection() -> None:
+    """No garbage collection while thousands of tests are collected: all that is made stays."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Later collections pass over what is there now."""
+    gc.freeze()
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests whose fixtures need more than Python packages."""
     for item in items:
         if SYSTEM_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.system)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def servers_end_soon() -> Iterator[None]:
+    """Servers in this process look ten times as often whether they are to end: by default every 0.1 s."""
+
+    async def sleep(delay_s: float) -> None:
+        await asyncio.sleep(delay_s / 10)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+        yield
 
 
 @pytest.fixture(scope="session")

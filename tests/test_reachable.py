@@ -68,6 +68,19 @@ def product_files() -> dict[Path, ast.Module]:
     return {file.relative_to(ROOT): ast.parse(file.read_text()) for file in sorted(files)}
 
 
+@cache
+def product_nodes() -> dict[Path, list[ast.AST]]:
+    """All nodes of each tree but strings that stand by themselves: a word in a docstring is no use."""
+    found = {}
+    for file, tree in product_files().items():
+        nodes = list(ast.walk(tree))
+        alone = {
+            id(node.value) for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        found[file] = [node for node in nodes if id(node) not in alone]
+    return found
+
+
 def module_of(file: Path) -> str:
     """Dotted name of a file."""
     return ".".join(file.with_suffix("").parts).removesuffix(".__init__")
@@ -78,11 +91,12 @@ def is_product(file: Path) -> bool:
     return file.parts[0] in PACKAGES and not str(file).startswith((*LOADED_BY_PATH, *GENERATED))
 
 
+@cache
 def imported_modules() -> set[str]:
     """All modules and names that product files import, as dotted names."""
     found: set[str] = set()
-    for tree in product_files().values():
-        for node in ast.walk(tree):
+    for nodes in product_nodes().values():
+        for node in nodes:
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -137,9 +151,9 @@ def top_level(tree: ast.Module) -> Iterator[tuple[str, int]]:
                 yield target.id, node.lineno
 
 
-def methods(tree: ast.Module) -> Iterator[tuple[str, int]]:
+def methods(nodes: list[ast.AST]) -> Iterator[tuple[str, int]]:
     """Methods and properties of a module's classes."""
-    for owner in ast.walk(tree):
+    for owner in nodes:
         for node in owner.body if isinstance(owner, ast.ClassDef) else ():
             if isinstance(node, DEFINITIONS[:2]) and not any(map(registers, node.decorator_list)):
                 yield node.name, node.lineno
@@ -152,48 +166,48 @@ def registers(decorator: ast.expr) -> bool:
     return name not in PLAIN_DECORATORS
 
 
-def names_in(tree: ast.AST) -> set[str]:
+def names_in(nodes: list[ast.AST]) -> set[str]:
     """Names that a module reads, also in annotations that are strings."""
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-    return names | strings_in(tree)
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return names | strings_in(nodes)
 
 
-def strings_in(tree: ast.AST) -> set[str]:
+def strings_in(nodes: list[ast.AST]) -> set[str]:
     """Words of strings without a space (``getattr``, annotations), f-strings aside."""
-    texts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    texts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
     return {
         word
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in texts
         if re.fullmatch(r"[\w.:|\[\]]+", node.value)
         for word in re.findall(r"\w+", node.value)
     }
 
 
-def attributes_in(tree: ast.AST) -> set[str]:
+def attributes_in(nodes: list[ast.AST]) -> set[str]:
     """Names behind a dot."""
-    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 def unused() -> list[str]:
     """Definitions in product code that no product code mentions."""
-    trees = {file: strip_docstrings(tree) for file, tree in product_files().items()}
+    nodes = product_nodes()
     imported = imported_modules() | {target.replace(":", ".") for target in entry_targets() | references()}
-    reached = set().union(*map(attributes_in, trees.values())) | set().union(*map(strings_in, trees.values()))
+    reached = set().union(*map(attributes_in, nodes.values())) | set().union(*map(strings_in, nodes.values()))
     reached |= set(CALLED_BY_LIBRARIES)
     for template in (file for package in PACKAGES for file in (ROOT / package).rglob("*.html*")):
         reached.update(re.findall(r"\w+", template.read_text()))
     found = []
-    for file, tree in trees.items():
+    for file, tree in product_files().items():
         if not is_product(file):
             continue
-        module, own = module_of(file), names_in(tree)
+        module, own = module_of(file), names_in(nodes[file])
         imports_module = module in imported
         for name, line in top_level(tree):
             used = name in own or f"{module}.{name}" in imported or (imports_module and name in reached)
             if not (used or name.startswith("__") or name in CALLED_BY_LIBRARIES):
                 found.append(f"{file}:{line}: {name}")
-        for name, line in methods(tree):
+        for name, line in methods(nodes[file]):
             if not (name in reached or name.startswith("__")):
                 found.append(f"{file}:{line}: {name}")
     return found
@@ -209,23 +223,11 @@ def references() -> set[str]:
     """``module:attribute`` of every part of a fleet kind."""
     return {
         node.value
-        for file, tree in product_files().items()
+        for file, nodes in product_nodes().items()
         if file.match("controller/fleets/*/__init__.py")
-        for node in ast.walk(tree)
+        for node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and ":" in node.value
     }
-
-
-def strip_docstrings(tree: ast.Module) -> ast.Module:
-    """The tree without strings that stand by themselves: a word in a docstring is no use."""
-
-    class Strip(ast.NodeTransformer):
-        def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-            self.generic_visit(node)
-            return ast.Pass() if isinstance(node.value, ast.Constant) else node
-
-    Strip().visit(tree)
-    return tree
 
 
 def test_no_product_definition_is_used_by_tests_only() -> None:

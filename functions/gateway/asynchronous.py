@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 import httpx
 
+from penstock.adapters.tls import tls_context
+
 log = logging.getLogger("asynchronous")
 
 MOST_WAITING: Final = 1000
@@ -36,7 +38,7 @@ class Invoker:
     """Makes the calls through the gateway at ``url``, several concurrently."""
 
     def __init__(self, url: str) -> None:
-        self._client = httpx.AsyncClient(base_url=url, timeout=CALL_TIMEOUT_S, trust_env=False)
+        self._client = httpx.AsyncClient(base_url=url, timeout=CALL_TIMEOUT_S, trust_env=False, verify=tls_context())
         self._waiting: asyncio.Queue[Invocation] = asyncio.Queue(MOST_WAITING)
         self._workers: list[asyncio.Task[None]] = []
 

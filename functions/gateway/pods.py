@@ -28,6 +28,7 @@ from penstock.adapters.kubernetes.deployment import Deployment
 from penstock.adapters.kubernetes.informer import KubernetesError
 from penstock.adapters.kubernetes.pods import Pod
 from penstock.adapters.kubernetes.replica_pods import ReplicaPods, how_it_ended
+from penstock.adapters.tls import tls_context
 from penstock.log_once import LogOnce
 
 log = logging.getLogger("pods")
@@ -224,7 +225,9 @@ class PodBackends:
     ) -> None:
         self._deployment_of = deployment_of
         self._environment_of = environment_of
-        self._http = httpx.AsyncClient(timeout=COUNTERS_TIMEOUT_S, trust_env=False, transport=transport)
+        self._http = httpx.AsyncClient(
+            timeout=COUNTERS_TIMEOUT_S, trust_env=False, verify=tls_context(), transport=transport
+        )
         self._functions: dict[str, FunctionPods] = {}
 
     def of(self, record: FunctionRecord, generation: int, changed: Callable[[], None]) -> "PodBackend":

@@ -50,8 +50,11 @@ class Service(ABC):
         """Whether it serves requests now; returns within two seconds."""
         import httpx
 
+        from penstock.adapters.tls import tls_context
+
+        url = f"http://127.0.0.1:{self.port}{self.health}"
         try:
-            return httpx.get(f"http://127.0.0.1:{self.port}{self.health}", timeout=2.0, trust_env=False).is_success
+            return httpx.get(url, timeout=2.0, trust_env=False, verify=tls_context()).is_success
         except httpx.HTTPError:
             return False
 

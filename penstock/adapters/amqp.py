@@ -17,6 +17,7 @@ import pika
 from pika.adapters.select_connection import IOLoop, SelectConnection
 from pika.exceptions import AMQPError, ChannelClosedByBroker
 
+from penstock.adapters.tls import tls_context
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
@@ -431,7 +432,9 @@ class Management:
         parsed = httpx.URL(url)
         self._url = f"{parsed.scheme}://{parsed.host}:{parsed.port}"
         login = parsed.username, parsed.password
-        self._client = httpx.Client(base_url=self._url, auth=login, timeout=timeout_s, trust_env=False)
+        self._client = httpx.Client(
+            base_url=self._url, auth=login, timeout=timeout_s, trust_env=False, verify=tls_context()
+        )
 
     def answers(self) -> bool:
         """Whether it and the broker behind it are up."""

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from penstock.adapters.tls import tls_context
 from penstock.errors import PenstockError
 from penstock.functions import FunctionReport, ReplicaEvents
 from penstock.openfaas import DeleteRequest, DeployedFunction, FunctionDeployment, ScaleRequest
@@ -82,7 +83,7 @@ class ProviderApi:
         self._client = self._new_client()
 
     def _new_client(self) -> httpx.Client:
-        return httpx.Client(base_url=self._url, timeout=self._timeout_s, trust_env=False)
+        return httpx.Client(base_url=self._url, timeout=self._timeout_s, trust_env=False, verify=tls_context())
 
     def _ask(
         self, method: str, path: str, body: msgspec.Struct | None = None, accept: tuple[int, ...] = ()

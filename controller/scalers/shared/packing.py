@@ -6,7 +6,7 @@ readable version; ``packing_fast`` gives the same groups for many partitions, ``
 
 from collections.abc import Sequence
 from itertools import count
-from math import fsum
+from math import fsum, inf
 from typing import Literal, NamedTuple
 
 from controller.queueing.rounding import TOLERANCE, rounded_up
@@ -86,62 +86,57 @@ def least_loaded(
     """
     lags, rates = truncate(load, size)
     heavy = {
-        "rate": lambda item: rates[item],
-        "lag": lambda item: lags[item],
+        "rate": rates.__getitem__,
+        "lag": lags.__getitem__,
         "max": lambda item: max(lags[item] / size.lag, rates[item] / size.rate_per_s),
     }[order]
     items = sorted(range(len(rates)), key=heavy, reverse=True)  # stable, also in reverse: ties keep their order (B4)
     if first is None:
         first = volume_bound(fsum(lags), fsum(rates), size) if mode == "restart" else 1
     for n in count(min(first, most) if most else first):
-        attempt = _Attempt(size, n, rank, opens=mode == "open", forces=n == most)
-        if all(attempt.place(item, lags[item], rates[item]) for item in items):
-            return Packing(tuple(tuple(sorted(group)) for group in attempt.groups), attempt.violates)
+        packing = _packed(items, lags, rates, size, n, rank, opens=mode == "open", forces=n == most)
+        if packing is not None:
+            return packing
     raise AssertionError("unreachable: each truncated item fits an empty bin")
 
 
-class _Attempt:
-    """One attempt with ``n`` empty bins."""
-
-    def __init__(self, size: Bin, n: int, rank: Rank, *, opens: bool, forces: bool) -> None:
-        self.size, self.rank, self.opens, self.forces = size, rank, opens, forces
-        self.lag_room = [size.lag] * n
-        self.rate_room = [size.rate_per_s] * n
-        self.groups: list[list[int]] = [[] for _ in range(n)]
-        self.violates = False
-
-    def place(self, item: int, lag: float, rate: float) -> bool:
-        """Put the item into the emptiest bin with room in both dimensions, lowest index among equals."""
-        best = self._emptiest(lag, rate)
-        if best is None and self.opens:
-            best = len(self.groups)
-            self.groups.append([])
-            self.lag_room.append(self.size.lag)
-            self.rate_room.append(self.size.rate_per_s)
-        elif best is None and self.forces:
-            best = self._emptiest(float("-inf"), float("-inf"))
-            self.violates = True
-        if best is None:
-            return False
-        self.groups[best].append(item)
-        self.lag_room[best] -= lag
-        self.rate_room[best] -= rate
-        return True
-
-    def _emptiest(self, lag: float, rate: float) -> int | None:
-        best, most_room = None, float("-inf")
-        room = self.rate_room if self.rank == "rate" else self.lag_room if self.rank == "lag" else self._tighter_room()
+def _packed(
+    items: Sequence[int],
+    lags: Sequence[float],
+    rates: Sequence[float],
+    size: Bin,
+    n: int,
+    rank: Rank,
+    *,
+    opens: bool,
+    forces: bool,
+) -> Packing | None:
+    """One attempt with ``n`` empty bins; None if an item fits nowhere. Each item goes to the emptiest bin with room in
+    both dimensions, lowest index among equals.
+    """
+    lag_room, rate_room = [size.lag] * n, [size.rate_per_s] * n
+    room = {"rate": rate_room, "lag": lag_room, "min": [1.0] * n}[rank]
+    groups: list[list[int]] = [[] for _ in range(n)]
+    violates = False
+    for item in items:
+        lag, rate, best, most_room = lags[item], rates[item], -1, -inf
         for index, value in enumerate(room):
-            if (
-                value > most_room
-                and self.lag_room[index] + TOLERANCE >= lag
-                and self.rate_room[index] + TOLERANCE >= rate
-            ):
+            if value > most_room and lag_room[index] + TOLERANCE >= lag and rate_room[index] + TOLERANCE >= rate:
                 best, most_room = index, value
-        return best
-
-    def _tighter_room(self) -> list[float]:
-        return [
-            min(lag / self.size.lag, rate / self.size.rate_per_s)
-            for lag, rate in zip(self.lag_room, self.rate_room, strict=True)
-        ]
+        if best < 0 and opens:
+            best = len(groups)
+            groups.append([])
+            lag_room.append(size.lag)
+            rate_room.append(size.rate_per_s)
+            if rank == "min":
+                room.append(1.0)
+        elif best < 0 and forces:
+            best, violates = room.index(max(room)), True
+        if best < 0:
+            return None
+        groups[best].append(item)
+        lag_room[best] -= lag
+        rate_room[best] -= rate
+        if rank == "min":
+            room[best] = min(lag_room[best] / size.lag, rate_room[best] / size.rate_per_s)
+    return Packing(tuple([tuple(sorted(group)) for group in groups]), violates)

@@ -1,16 +1,19 @@
-"""The supervisor: a real daemon and real processes, each test in a state folder of its own."""
+"""The supervisor: a real daemon, which the tests share, and real processes, which each test leaves none of."""
 
+import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from infra.local.orphans import marked
+from infra.local.orphans import marked, stop_marked
 from infra.local.state import MARKER, StateFolder
 from penstock.adapters.process_manager import (
     NoSupervisorError,
@@ -38,14 +41,27 @@ def start_daemon(folder: Path) -> Supervisor:
     return Supervisor(state.supervisor_endpoint)
 
 
+@pytest.fixture(scope="module")
+def daemon_folder() -> Iterator[Path]:
+    """State folder of the shared daemon."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    start_daemon(folder)
+    yield folder
+    stop_marked(folder, grace_s=0)
+    shutil.rmtree(folder)
+
+
 @pytest.fixture
-def supervisor(state_folder: Path) -> Iterator[Supervisor]:
-    client = start_daemon(state_folder)
+def supervisor(daemon_folder: Path) -> Iterator[Supervisor]:
+    """The shared daemon without a program."""
+    client = Supervisor(StateFolder(daemon_folder).supervisor_endpoint)
     yield client
-    try:
-        client.quit()
-    except NoSupervisorError:
-        return
+    for name, status in client.programs().items():
+        client.remove(name, wait=False)
+        if status.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(status.pid, signal.SIGKILL)
+    eventually(lambda: client.programs() == {} and len(marked(daemon_folder)) == 1)
 
 
 @pytest.fixture
@@ -94,14 +110,14 @@ def test_an_added_program_exists_when_add_returns(supervisor: Supervisor, progra
 
 
 def test_a_program_gets_its_environment_and_the_mark_and_nothing_else(
-    supervisor: Supervisor, program: Callable[..., Program], state_folder: Path
+    supervisor: Supervisor, program: Callable[..., Program], daemon_folder: Path
 ) -> None:
     supervisor.add(program(env={"COLOUR": "blue"}))
     process = psutil.Process(pid_of(supervisor, "sleeper"))
     eventually(lambda: process.name() == "sleep")
     environment = process.environ()
     environment.pop("PWD", None)  # the shell that redirects the output sets it
-    assert environment == {"COLOUR": "blue", MARKER: str(state_folder)}
+    assert environment == {"COLOUR": "blue", MARKER: str(daemon_folder)}
 
 
 def test_what_a_program_says_is_in_its_log_to_the_last_word(
@@ -166,12 +182,12 @@ def test_what_ignores_the_question_is_killed_after_its_grace(
 
 
 def test_removal_takes_the_children_along(
-    supervisor: Supervisor, program: Callable[..., Program], state_folder: Path
+    supervisor: Supervisor, program: Callable[..., Program], daemon_folder: Path
 ) -> None:
     supervisor.add(program("parent", *script("sleep 601 & sleep 602 & wait"), grace_s=1.0))
-    eventually(lambda: len(marked(state_folder)) == 4)  # the daemon, the parent and two children
+    eventually(lambda: len(marked(daemon_folder)) == 4)  # the daemon, the parent and two children
     supervisor.remove("parent")
-    assert len(marked(state_folder)) == 1
+    assert len(marked(daemon_folder)) == 1
 
 
 def test_a_slow_removal_keeps_nobody_waiting(supervisor: Supervisor, program: Callable[..., Program]) -> None:
@@ -256,17 +272,16 @@ def test_two_state_folders_do_not_see_each_other(
 
 
 def test_a_second_daemon_does_not_take_the_state_folder_over(
-    supervisor: Supervisor, program: Callable[..., Program], state_folder: Path
+    supervisor: Supervisor, program: Callable[..., Program], daemon_folder: Path
 ) -> None:
     supervisor.add(program())
     with pytest.raises(subprocess.CalledProcessError):
-        start_daemon(state_folder)
+        start_daemon(daemon_folder)
     assert supervisor.programs()["sleeper"].state == "active"
 
 
-def test_quitting_ends_all_programs_and_the_daemon(
-    supervisor: Supervisor, program: Callable[..., Program], state_folder: Path
-) -> None:
+def test_quitting_ends_all_programs_and_the_daemon(program: Callable[..., Program], state_folder: Path) -> None:
+    supervisor = start_daemon(state_folder)
     supervisor.add(program("a"))
     supervisor.add(program("b", *script(STUBBORN), grace_s=0.5))
     stubborn_pid(supervisor, "b")

@@ -32,7 +32,7 @@ class StubGateway:
     """
 
     def __init__(
-        self, *, least: int = 0, most: int = 100, start_up_s: float = 0.15, tells_events: bool = False, port: int = 0
+        self, *, least: int = 0, most: int = 100, start_up_s: float = 0.05, tells_events: bool = False, port: int = 0
     ) -> None:
         self.least, self.most, self.start_up_s, self.tells_events = least, most, start_up_s, tells_events
         self.functions: dict[str, Function] = {}

@@ -24,6 +24,12 @@ from tests.conformance.ports import ActuatorConformance
 from tests.controller.fleets.function.openfaas_stub import StubGateway, stub_gateway
 from tests.support.eventually import eventually
 
+
+@pytest.fixture(autouse=True)
+def short_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OpenFaasActuator, "STEP_S", 0.05)
+
+
 # --- conformance -----------------------------------------------------------------------------------------------------
 
 
