@@ -3,6 +3,7 @@
 from report.explanations.wording import Family, sentences
 
 HPA_SENTENCES = sentences(
+    "replicas = {scaling_disabled_at}: an HPA does not scale from zero",
     "replicas = {replicas}, brought within the bounds: {bounded}",
     "Σ metric = {sum}, target per replica = {target}",
     "replicas = {replicas}, ready = {ready}",

@@ -211,7 +211,7 @@ def test_a_world_without_a_run_says_so() -> None:
         world.run.start()
 
 
-@pytest.mark.parametrize("scaler", ["keda-kafka", "linear", "binpack-tail", "hpa"])
+@pytest.mark.parametrize("scaler", ["keda-kafka", "linear", "binpack-tail", "kpa"])
 def test_a_consumer_group_scales_from_zero(tmp_path: Path, scaler: str) -> None:
     options = Options(world="sim", from_s=420, seconds=40, initial_replicas=0)
     directory, summary = play(tmp_path, scaler, options, find_experiment("binpack-workload-1"))

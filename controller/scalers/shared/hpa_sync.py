@@ -68,9 +68,12 @@ def recommend(
     average value per replica. ``of_pods``: pods have the metric, so that the ratio is over the ready ones; an external
     metric is divided by all that exist.
 
-    A number outside the bounds, zero included, is brought within them regardless of the metric. No HPA goes below one.
+    A number outside the bounds is brought within them regardless of the metric. No HPA goes below one, and none scales
+    from zero.
     """
     current, least = replicas.current, max(1, rules.min_replicas)
+    if current == 0:
+        return Recommendation(0, history, {"scaling_disabled_at": 0})
     bounded = min(max(current, least), rules.max_replicas or max(current, least))
     if bounded != current:
         return Recommendation(bounded, history, {"replicas": current, "bounded": bounded})

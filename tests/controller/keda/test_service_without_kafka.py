@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
+from controller.keda import health_pb2
 from controller.keda.service import Fleets, serve
 from infra.local.ports import free_port
 from tests.controller.keda.keda_client import ScaledObject, Trigger, health
@@ -92,6 +93,18 @@ def test_health_does_not_depend_on_kafka(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         health(channel, "another")
     assert refused.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+def test_health_can_be_watched(channel: grpc.Channel) -> None:
+    watch = channel.unary_stream(
+        "/grpc.health.v1.Health/Watch",
+        health_pb2.HealthCheckRequest.SerializeToString,
+        health_pb2.HealthCheckResponse.FromString,
+    )
+    for service, status in (("", "SERVING"), ("another", "SERVICE_UNKNOWN")):
+        answers = watch(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
+        assert next(answers) == health_pb2.HealthCheckResponse(status=status)
+        answers.cancel()
 
 
 def test_settings_for_tls_are_refused_by_name(channel: grpc.Channel) -> None:

@@ -112,7 +112,11 @@ def test_the_stabilisation_never_delays_a_scale_up() -> None:
 def test_replicas_outside_the_bounds_are_brought_back_whatever_the_metric() -> None:
     assert replicas_for(10_000, 9, max_replicas=4) == 4
     assert replicas_for(0, 1, min_replicas=3) == 3
-    assert replicas_for(0, 0) == 1
+
+
+def test_a_fleet_at_zero_is_not_scaled() -> None:
+    # Seen with the controller of Kubernetes 1.34: condition ScalingActive False, reason ScalingDisabled.
+    assert replicas_for(10_000, 0) == 0
 
 
 def test_an_external_metric_is_divided_by_all_replicas_that_exist() -> None:
