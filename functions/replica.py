@@ -8,6 +8,7 @@ it finishes its request and ends.
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import threading
@@ -41,19 +42,19 @@ THREADS: Final = 4
 LARGEST_BODY: Final = 1 << 30
 IDLE_S: Final = 86_400
 """Only the gateway closes idle connections: a closing replica could lose a request."""
-UNITS_S: Final = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0}
+UNITS_S: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 StartResponse = Callable[..., Any]
 
 
 class ReplicaSettings:
-    """Variables ``cold_start_s`` and ``exec_timeout`` (``20s``, ``1m``, ``500ms``; default 60s) of a function.
-    PenstockError names a wrong variable.
+    """Variables ``cold_start_s`` and ``exec_timeout`` (``20s``, ``1m30s``, ``500ms``; default 60s; 0: None, no limit)
+    of a function. PenstockError names a wrong variable.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.cold_start_s = _seconds("cold_start_s", environment.get("cold_start_s") or "0")
-        self.exec_timeout_s = _seconds("exec_timeout", environment.get("exec_timeout") or "60s")
+        self.exec_timeout_s = _seconds("exec_timeout", environment.get("exec_timeout") or "60s") or None
         try:
             Floor(environment)
         except ValueError as error:
@@ -129,6 +130,9 @@ class Replica:
         def note(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
             nonlocal failed
             failed = status >= "500"
+            # as of-watchdog does it
+            took_s = (time.monotonic_ns() - environ[index.RECEIVED]) / 1e9
+            headers.append(("X-Duration-Seconds", f"{took_s:.6f}"))
             return start_response(status, headers, *more)
 
         try:
@@ -146,16 +150,17 @@ class Replica:
 
     def _call(self, event: Any, context: Any) -> Any:
         """Run the handler in a thread. A replica whose handler hangs answers 504, stops accepting and ends."""
+        limit_s = self._settings.exec_timeout_s
         future = self._worker.submit(self._handle, event, context)
         try:
-            return future.result(self._settings.exec_timeout_s)
+            return future.result(limit_s)
         except FutureTimeoutError:
-            if future.done():  # the handler itself raised it
+            if limit_s is None or future.done():  # the handler itself raised it
                 raise
-        log.error("%s: the handler has not answered within %g s", self.name, self._settings.exec_timeout_s)
+        log.error("%s: the handler has not answered within %g s", self.name, limit_s)
         self._status.send(BROKEN)
         self.end(EXIT_BROKEN)
-        message = f"no answer within exec_timeout {self._settings.exec_timeout_s:g} s"
+        message = f"no answer within exec_timeout {limit_s:g} s"
         return {"statusCode": 504, "body": {"error": message}}
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -209,10 +214,10 @@ class Channel(HTTPChannel):  # type: ignore[misc]
 
 
 def _seconds(name: str, text: str) -> float:
-    """``1.5``, ``1.5s``, ``200ms``, ``1m``."""
-    number = text.rstrip("ms")
-    with contextlib.suppress(KeyError, ValueError):
-        value = float(number) * UNITS_S[text.removeprefix(number)]
-        if 0 <= value < float("inf"):
-            return value
-    raise PenstockError(f"{name}={text}: expected seconds, such as 1.5, 20s, 200ms or 1m")
+    """Seconds of a number or of a Go duration: ``1.5``, ``1m30s``, ``200ms``, ``1h``."""
+    parts = re.findall(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)", text)
+    if parts and "".join(number + unit for number, unit in parts) == text:
+        return sum(float(number) * UNITS_S[unit] for number, unit in parts)
+    if re.fullmatch(r"\d+\.?\d*|\.\d+", text):
+        return float(text)
+    raise PenstockError(f"{name}={text}: expected seconds, such as 1.5, 20s, 200ms or 1m30s")

@@ -29,15 +29,27 @@ WAITING_AT_MOST = 1000
 
 
 class FunctionDeployment(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Body of POST and PUT /system/functions. ``env_vars`` is the environment of its replicas."""
+    """Body of POST and PUT /system/functions. ``env_vars`` is the environment of its replicas. Go clients send null for
+    what is not set.
+    """
 
     service: str
     image: str
     namespace: str = ""
-    env_process: str = ""
-    env_vars: Mapping[str, str] = msgspec.field(default_factory=dict)
+    env_process: str | None = None
+    env_vars: Mapping[str, str] | None = None
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
+    secrets: tuple[str, ...] | None = None
+    constraints: tuple[str, ...] | None = None
+    limits: Mapping[str, str] | None = None
+    requests: Mapping[str, str] | None = None
+    read_only_root_filesystem: bool = False
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """``env_vars``, empty for null."""
+        return self.env_vars or {}
 
 
 class DeployedFunction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -46,10 +58,11 @@ class DeployedFunction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     name: str
     image: str = ""
     namespace: str = ""
-    env_process: str = ""
-    env_vars: Mapping[str, str] = msgspec.field(default_factory=dict)
+    env_process: str | None = None
+    env_vars: Mapping[str, str] | None = None
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
+    secrets: tuple[str, ...] | None = None
     invocation_count: float = 0
     replicas: int = 0
     available_replicas: int = 0

@@ -21,7 +21,10 @@ AT_ONCE: Final = 32
 ATTEMPTS: Final = 10
 RETRY_S: Final = (0.1, 5.0)
 CALL_TIMEOUT_S: Final = 3600.0
-PASSED_ON: Final = ("content-type", "accept", "x-penstock-event", "x-penstock-deadline-ns")
+OWN_HEADERS: Final = frozenset(
+    ("host", "content-length", "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "expect")
+)
+"""Headers of one connection or one message, which are not passed on. All others are."""
 RETRIED: Final = (429, 502, 503)
 
 
@@ -51,7 +54,8 @@ class Invoker:
         if self._waiting.full():
             return None
         call_id = headers.get("x-call-id") or str(uuid.uuid4())
-        kept = {"X-Call-Id": call_id, **{name: headers[name] for name in PASSED_ON if name in headers}}
+        kept = {**_passed_on(headers), "x-call-id": call_id}
+        kept.pop("x-callback-url", None)
         request = self._client.build_request("POST", f"/function/{path}", content=body, headers=kept)
         self._waiting.put_nowait(Invocation(call_id, function, request, headers.get("x-callback-url", "")))
         return call_id
@@ -79,6 +83,7 @@ class Invoker:
         for attempt in range(1, ATTEMPTS + 1):
             with contextlib.suppress(httpx.TransportError):
                 answer = await self._client.send(invocation.request)
+                took_s = answer.elapsed.total_seconds()
                 if answer.status_code not in RETRIED or attempt == ATTEMPTS:
                     break
             await asyncio.sleep(delay_s)
@@ -88,10 +93,15 @@ class Invoker:
             return
         if invocation.callback_url:
             report = {
-                "X-Call-Id": invocation.call_id,
-                "X-Function-Name": invocation.function,
-                "X-Function-Status": str(answer.status_code),
+                "x-duration-seconds": f"{took_s:.6f}",
+                **_passed_on(answer.headers),
+                "x-call-id": invocation.call_id,
+                "x-function-name": invocation.function,
+                "x-function-status": str(answer.status_code),
             }
-            if "content-type" in answer.headers:
-                report["Content-Type"] = answer.headers["content-type"]
+            report.pop("content-encoding", None)  # httpx has decoded the body
             await self._client.post(invocation.callback_url, content=answer.content, headers=report)
+
+
+def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items() if name.lower() not in OWN_HEADERS}

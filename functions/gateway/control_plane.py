@@ -17,7 +17,7 @@ from functions.gateway.asynchronous import Invoker
 from functions.gateway.backends import SOCKETS, ForkServerBackend
 from functions.gateway.events import EventLog
 from functions.gateway.function_replicas import FunctionReplicas, MakeBackend
-from functions.gateway.haproxy import DataPlaneAwayError, HAProxy, Slot, slot_names
+from functions.gateway.haproxy import LONGEST_ANSWER_S, DataPlaneAwayError, HAProxy, Slot, slot_names
 from functions.gateway.meters import Meters, read_request_log
 from functions.gateway.pods import PodBackends
 from functions.gateway.replica_set import FunctionRecord, GatewayRecord, free_slot
@@ -41,7 +41,16 @@ SAVE_S: Final = 0.02
 COUNT_S: Final = 1.0
 """How old HAProxy's counts in the metrics may be."""
 STOP_S: Final = 10.0
+DELETED_S: Final = 30.0
+"""How long a deployment waits for a function of its name that is being deleted (`faas-cli deploy --replace`)."""
 INTRODUCE_S: Final = 0.02
+SECRET: Final = "redis-url"  # noqa: S105 - its name
+"""The one secret that functions here may name: the variable ``redis_url`` of all replicas, or a file in pods."""
+UNSUPPORTED: Final = {
+    "limits": "limits", "requests": "requests", "constraints": "constraints",
+    "read_only_root_filesystem": "readOnlyRootFilesystem",
+}  # fmt: skip
+"""Fields of a deployment that this gateway refuses, with their names on the wire."""
 ANSWER_MARGIN_S: Final = 5.0
 """A replica answers by itself when its handler hangs; HAProxy gives it up only some time after that."""
 
@@ -154,8 +163,15 @@ class ControlPlane:
     # --- operations of the provider API ------------------------------------------------------------------------------
 
     async def deploy(self, deployment: FunctionDeployment) -> None:
-        """Add a function. PenstockError: name in use or invalid, unknown image, wrong environment, no free slot."""
+        """Add a function, after one of its name that is being deleted. PenstockError: name in use or invalid, unknown
+        image, wrong environment, unknown secret, unsupported field, no free slot.
+        """
         self._check(deployment)
+        until_s = time.monotonic() + DELETED_S
+        while (there := self._record.functions.get(deployment.service)) is not None and there.deleted:
+            if time.monotonic() > until_s:
+                break
+            await asyncio.sleep(INTRODUCE_S)
         if deployment.service in self._record.functions:
             raise TakenNameError(f"function {deployment.service!r} is deployed already; PUT changes it")
         slot = free_slot(slot_names(), self._record.functions.values())
@@ -240,7 +256,18 @@ class ControlPlane:
                 "at both ends"
             )
         self._folder_of(deployment.image)
-        ReplicaSettings(deployment.env_vars)
+        ReplicaSettings(deployment.environment)
+        for field, name in UNSUPPORTED.items():
+            if getattr(deployment, field):
+                raise PenstockError(f"{name}: this gateway cannot set it for its replicas; leave it out")
+        for secret in deployment.secrets or ():
+            if secret not in self.secrets:
+                raise PenstockError(f'unable to fetch secrets: secrets "{secret}" not found')
+
+    @property
+    def secrets(self) -> list[str]:
+        """Names of secrets that a deployment may have."""
+        return [SECRET] if self._pods is not None or "redis_url" in self._environment else []
 
     def _function(self, name: str) -> FunctionRecord:
         record = self._record.functions.get(name)
@@ -251,7 +278,7 @@ class ControlPlane:
 
     def _environment_of(self, record: FunctionRecord) -> dict[str, str]:
         """Variables that do not depend on the machine."""
-        return {"OPENBLAS_NUM_THREADS": "1", **self._environment, **record.deployment.env_vars}
+        return {"OPENBLAS_NUM_THREADS": "1", **self._environment, **record.deployment.environment}
 
     def _run(self, record: FunctionRecord) -> None:
         make_backend: MakeBackend = partial(
@@ -288,9 +315,10 @@ class ControlPlane:
             routes = {}
             for record in self._record.functions.values():
                 if not record.deleted:
-                    environment = record.deployment.env_vars
+                    environment = record.deployment.environment
                     floor_s = float(environment.get("floor_s") or 0.0)
-                    answer_s = ReplicaSettings(environment).exec_timeout_s + 100 * floor_s + ANSWER_MARGIN_S
+                    limit_s = ReplicaSettings(environment).exec_timeout_s
+                    answer_s = LONGEST_ANSWER_S if limit_s is None else limit_s + 100 * floor_s + ANSWER_MARGIN_S
                     routes[record.name] = (record.slot, record.queue_limit, round(answer_s * 1000))
             await self.plane.route(routes)
 
@@ -324,16 +352,21 @@ class ControlPlane:
             return self._slots
 
     def _now(self) -> dict[str, tuple[int, int]]:
+        """Wanted replicas and requests in progress, by function."""
         found = {}
         for record in list(self._record.functions.values()):  # Prometheus asks from another thread
             slot = self._slots.get(record.slot, Slot())
-            found[record.name] = (len(record.serving()), slot.waiting + slot.in_flight)
+            found[record.name] = (record.target, slot.waiting + slot.in_flight)
         return found
 
     def _status(self, record: FunctionRecord) -> DeployedFunction:
-        given = msgspec.structs.asdict(record.deployment)
+        given = {
+            name: value
+            for name, value in msgspec.structs.asdict(record.deployment).items()
+            if name in DeployedFunction.__struct_fields__
+        }
         return DeployedFunction(
-            name=given.pop("service"),
+            name=record.name,
             **given | {"namespace": NAMESPACE},
             invocation_count=self._fleets[record.name].done("invocations"),
             replicas=record.target,

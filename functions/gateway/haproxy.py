@@ -37,7 +37,7 @@ QUEUE_TIMEOUT_S: Final = 600
 """Longest wait of a request at the gateway; callers have their own, shorter timeouts."""
 KEPT_CONNECTIONS: Final = "pool-max-conn 4 pool-purge-delay 10m"
 """HAProxy 2.6.12 keeps connections to a server added at run time only with both options."""
-LONGEST_ANSWER_MS: Final = 3_600_000
+LONGEST_ANSWER_S: Final = 3600
 
 GLOBAL = """\
 global
@@ -73,6 +73,10 @@ frontend gateway
 if {{ path_beg /function/ }} {{ path,field(3,/) -m sub . }} !{{ path,field(3,/),field(2,.,0) -m str {namespace} }}
     http-request set-var(txn.function) path,field(3,/),field(1,.) if {{ path_beg /function/ }}
     http-request set-log-level silent unless {{ var(txn.function) -m found }}
+    http-request set-header X-Call-Id %[uuid] if {{ var(txn.function) -m found }} !{{ req.hdr(X-Call-Id) -m found }}
+    http-request set-header X-Start-Time %[date(0,us)]000 if {{ var(txn.function) -m found }}
+    http-request set-var(txn.call) req.hdr(X-Call-Id) if {{ var(txn.function) -m found }}
+    http-request set-var(txn.start) req.hdr(X-Start-Time) if {{ var(txn.function) -m found }}
     http-request set-var(txn.slot) var(txn.function),map_str(slots.map) if {{ var(txn.function) -m found }}
     http-request return status 404 content-type text/plain lf-string "there is no function %[var(txn.function)]\\n" \
 if {{ var(txn.function) -m found }} !{{ var(txn.slot) -m found }}
@@ -90,6 +94,9 @@ backend {slot}
     http-request return status 429 content-type text/plain hdr Retry-After 1 string "all replicas are busy\\n" \
 if {{ nbsrv gt 0 }} {{ be_conn_free le 0 }} {{ queue,sub(txn.limit) ge 0 }}
     http-request set-timeout server var(txn.function),map_str_int(timeouts.map,{longest_ms})
+    http-error status 503 content-type text/plain string "no replica takes requests\\n"
+    http-response set-header X-Call-Id %[var(txn.call)]
+    http-response set-header X-Start-Time %[var(txn.start)]
     http-response set-header X-Penstock-Replica %s
     http-response set-header X-Penstock-Queue-Ms %Tw
 """
@@ -136,7 +143,7 @@ class HAProxy:
 
     async def start(self) -> None:
         """Write the configuration, start it and wait for an answer. PenstockError if there is none."""
-        slots = "".join(SLOT.format(slot=slot, longest_ms=LONGEST_ANSWER_MS) for slot in slot_names())
+        slots = "".join(SLOT.format(slot=slot, longest_ms=1000 * LONGEST_ANSWER_S) for slot in slot_names())
         address = EVERYWHERE if self._beside else "127.0.0.1"
         configuration = GLOBAL.format(address=address, port=self.port, queue_s=QUEUE_TIMEOUT_S, namespace=NAMESPACE)
         (self.folder / CONFIG).write_text(configuration + slots)

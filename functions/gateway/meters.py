@@ -11,8 +11,10 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
+
+from penstock.openfaas import NAMESPACE
 
 log = logging.getLogger("meters")
 
@@ -22,11 +24,12 @@ BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0
 
 
 class Meters(Collector):
-    """Metrics of all functions. ``now`` returns (serving replicas, requests in progress) by function."""
+    """Metrics of all functions, with label NAME.NAMESPACE. ``now``: (wanted replicas, requests in progress) of each."""
 
     def __init__(self, registry: CollectorRegistry, now: Callable[[], Mapping[str, tuple[int, int]]]) -> None:
         self._now = now
         self._finished: dict[str, int] = {}
+        self._started: dict[str, int] = {}
         self._invocations = Counter(
             "gateway_function_invocation", "Invocations by status code", ("function_name", "code"), registry=registry
         )
@@ -50,20 +53,26 @@ class Meters(Collector):
         """Count one line of HAProxy: function, status, ms in the queue, ms to the answer, ms in all, server."""
         function, status, queued_ms, _, total_ms, _ = line.split()
         self._finished[function] = self._finished.get(function, 0) + 1
-        self._invocations.labels(function, status).inc()
-        self._seconds.labels(function, status).observe(int(total_ms.lstrip("+")) / 1000)
+        label = f"{function}.{NAMESPACE}"
+        self._invocations.labels(label, status).inc()
+        self._seconds.labels(label, status).observe(int(total_ms.lstrip("+")) / 1000)
         if int(queued_ms) >= 0:
-            self._queued.labels(function).observe(int(queued_ms) / 1000)
+            self._queued.labels(label).observe(int(queued_ms) / 1000)
 
     def collect(self) -> Iterator[Metric]:
-        """Gauges at this moment."""
-        replicas = GaugeMetricFamily("gateway_service_count", "Replicas", labels=("function_name",))
-        started = GaugeMetricFamily(
+        """Those of this moment."""
+        replicas = GaugeMetricFamily("gateway_service_count", "Wanted replicas", labels=("function_name",))
+        # A counter; the client library would append "_total" to a counter's name.
+        started = UntypedMetricFamily(
             "gateway_function_invocation_started", "Invocations, those in progress included", labels=("function_name",)
         )
         for function, (count, in_progress) in self._now().items():
-            replicas.add_metric((function,), count)
-            started.add_metric((function,), self._finished.get(function, 0) + in_progress)
+            label = f"{function}.{NAMESPACE}"
+            replicas.add_metric((label,), count)
+            # The two numbers are read at different times; their sum must not fall.
+            now = self._finished.get(function, 0) + in_progress
+            self._started[function] = max(now, self._started.get(function, 0))
+            started.add_metric((label,), self._started[function])
         yield replicas
         yield started
 

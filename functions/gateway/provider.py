@@ -58,6 +58,9 @@ class Provider:
             ("GET", "/system/namespaces"): _constant([NAMESPACE]),
             ("GET", "/system/namespace/{name}"): self._refuse_namespaces,
             ("POST", "/system/namespace/{name}"): self._refuse_namespaces,
+            ("GET", "/system/secrets"): self._secrets,
+            **{(method, "/system/secrets"): self._refuse_secrets for method in ("POST", "PUT", "DELETE")},
+            ("GET", "/system/logs"): self._refuse_logs,
             ("POST", "/async-function/{path:path}"): self._invoke_later,
             ("GET", "/penstock/functions"): lambda _: control.reports(),
             ("GET", "/penstock/pods/{pod}"): self._introduce,
@@ -104,6 +107,15 @@ class Provider:
 
     async def _refuse_namespaces(self, _request: Request) -> Response:
         return _text(501, f"there is one namespace, {NAMESPACE}")
+
+    async def _secrets(self, _request: Request) -> list[dict[str, str]]:
+        return [{"name": name, "namespace": NAMESPACE} for name in self._control.secrets]
+
+    async def _refuse_secrets(self, _request: Request) -> Response:
+        return _text(501, "secrets are set when the gateway starts; set variables of the function (envVars) instead")
+
+    async def _refuse_logs(self, _request: Request) -> Response:
+        return _text(501, f"logs are files in {self._control.state / 'logs'}, or the pods' logs on Kubernetes")
 
     # --- about the gateway -------------------------------------------------------------------------------------------
 

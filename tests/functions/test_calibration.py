@@ -93,7 +93,7 @@ class StubGateway:
         self.given.setdefault(name, set()).add(body)
         with self._busy[name]:
             started_ns = time.time_ns()
-            time.sleep(float(self.deployed[name].env_vars["floor_s"]))
+            time.sleep(float(self.deployed[name].environment["floor_s"]))
             finished_ns = time.time_ns()
         answer = msgspec.json.encode({name: msgspec.Raw(body)})
         return 200, answer, {STARTED_HEADER: started_ns, FINISHED_HEADER: finished_ns}

@@ -17,7 +17,7 @@ import pytest
 
 from tests.functions.gateway_process import GatewayProcess, body
 
-COUNTED = 'gateway_function_invocation_total{code="200",function_name="probe"}'
+COUNTED = 'gateway_function_invocation_total{code="200",function_name="probe.openfaas-fn"}'
 LIFE = ["requested", "started", "joined", "first-event", "draining", "gone"]
 
 

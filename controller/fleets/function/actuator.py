@@ -327,8 +327,8 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
             replicas.observe(0 if found is None else found.available_replicas, now_ns)
 
     def _believe(self, there: Mapping[str, DeployedFunction]) -> None:
-        """Lower the targets to those that the gateway grants. Once it has granted one, a change is another client's:
-        the target is requested again.
+        """Set the targets to what the gateway grants: fewer, or more (OpenFaaS CE keeps one replica). Once it has
+        granted one, a change is another client's: the target is requested again.
         """
         now_ns = time.time_ns()
         for name, target in self._targets.items():
@@ -343,6 +343,13 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
             if target.reached or (settled and found.replicas == 0 and not target.refused):
                 log.warning("%s: another client has set %d replicas; %d again", name, found.replicas, asked)
                 target.asked = None
+                continue
+            if found.replicas > asked and settled:
+                log.warning("%s: the gateway keeps %d replicas instead of %d", name, found.replicas, asked)
+                target.wanted = target.asked = found.replicas
+                if not self._reports_events:
+                    reason = f"the gateway keeps {found.replicas} instead of {asked}"
+                    self._replicas.functions[name].resize(found.replicas, now_ns, reason=reason)
                 continue
             rising = target.shown is not None and found.replicas > target.shown
             if found.replicas < asked and (rising or settled):

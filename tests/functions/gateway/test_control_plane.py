@@ -66,8 +66,14 @@ def test_a_slot_is_had_by_one_function() -> None:
     assert free_slot(["slot-0"], [function()]) is None
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("1.5", 1.5), ("20s", 20), ("200ms", 0.2), ("1m", 60), ("", 60)])
-def test_exec_timeout_is_read_as_openfaas_writes_it(text: str, seconds: float) -> None:
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("1.5", 1.5), ("20s", 20), ("200ms", 0.2), ("1m", 60), ("", 60), ("1m30s", 90), ("1h", 3600), ("2m0s", 120),
+        ("1.5h", 5400), ("0", None), ("0s", None),
+    ],
+)  # fmt: skip
+def test_exec_timeout_is_read_as_openfaas_writes_it(text: str, seconds: float | None) -> None:
     assert ReplicaSettings({"exec_timeout": text}).exec_timeout_s == pytest.approx(seconds)
 
 
@@ -119,17 +125,33 @@ def test_events_go_on_where_they_stopped(tmp_path: Path) -> None:
 
 def test_a_line_of_haproxy_becomes_metrics() -> None:
     registry = CollectorRegistry()
-    meters = Meters(registry, lambda: {"f": (2, 1)})
+    in_progress = 1
+    meters = Meters(registry, lambda: {"f": (2, in_progress)})
     meters.take("f 200 15 20 40 f-1")
     meters.take("f 429 -1 -1 0 <NOSRV>")
-    assert registry.get_sample_value("gateway_function_invocation_total", {"function_name": "f", "code": "200"}) == 1
-    assert registry.get_sample_value("gateway_function_invocation_total", {"function_name": "f", "code": "429"}) == 1
-    seconds = {"function_name": "f", "code": "200"}
+    assert (
+        registry.get_sample_value(
+            "gateway_function_invocation_total", {"function_name": "f.openfaas-fn", "code": "200"}
+        )
+        == 1
+    )
+    assert (
+        registry.get_sample_value(
+            "gateway_function_invocation_total", {"function_name": "f.openfaas-fn", "code": "429"}
+        )
+        == 1
+    )
+    seconds = {"function_name": "f.openfaas-fn", "code": "200"}
     assert registry.get_sample_value("gateway_functions_seconds_sum", seconds) == pytest.approx(0.04)
-    assert registry.get_sample_value("gateway_queue_seconds_sum", {"function_name": "f"}) == pytest.approx(0.015)
-    assert registry.get_sample_value("gateway_queue_seconds_count", {"function_name": "f"}) == 1
-    assert registry.get_sample_value("gateway_function_invocation_started", {"function_name": "f"}) == 3
-    assert registry.get_sample_value("gateway_service_count", {"function_name": "f"}) == 2
+    assert registry.get_sample_value("gateway_queue_seconds_sum", {"function_name": "f.openfaas-fn"}) == pytest.approx(
+        0.015
+    )
+    assert registry.get_sample_value("gateway_queue_seconds_count", {"function_name": "f.openfaas-fn"}) == 1
+    assert registry.get_sample_value("gateway_function_invocation_started", {"function_name": "f.openfaas-fn"}) == 3
+    in_progress = 0
+    started = registry.get_sample_value("gateway_function_invocation_started", {"function_name": "f.openfaas-fn"})
+    assert started == 3, "a counter does not fall"
+    assert registry.get_sample_value("gateway_service_count", {"function_name": "f.openfaas-fn"}) == 2
 
 
 def test_a_state_folder_too_deep_for_a_socket_is_told(tmp_path: Path) -> None:

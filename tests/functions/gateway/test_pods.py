@@ -39,7 +39,7 @@ class Scene:
     def new_parents(self) -> PodBackends:
         """As a gateway that has just come up makes them."""
         return PodBackends(
-            self.deployment_of, lambda record: record.deployment.env_vars, httpx.MockTransport(self.answer)
+            self.deployment_of, lambda record: record.deployment.environment, httpx.MockTransport(self.answer)
         )
 
     def deployment_of(self, name: str) -> Deployment:

@@ -3,6 +3,7 @@
 import json
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
@@ -13,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock.openfaas import FunctionDeployment, deployment
 from penstock.systems import FunctionSpec, FunctionSystem
 from tests.functions.gateway_process import GatewayProcess, body
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.live
 
@@ -118,6 +120,57 @@ def test_any_other_namespace_is_400_and_changes_nothing(
     assert api.get("/system/functions").json() == before
 
 
+def test_what_a_go_client_leaves_out_may_be_null(api: httpx.Client, gateway: GatewayProcess) -> None:
+    nothing = dict.fromkeys(
+        ("envProcess", "envVars", "labels", "annotations", "secrets", "constraints", "limits", "requests")
+    )
+    assert api.post("/system/functions", json={**body("pdf"), **nothing}).status_code == 202
+    gateway.wait(lambda: gateway.available("pdf") == 1)
+    api.request("DELETE", "/system/functions", json={"functionName": "pdf"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "why"),
+    [
+        ("secrets", ["redis-url"], 'unable to fetch secrets: secrets "redis-url" not found'),
+        ("constraints", ["node=a"], "constraints: "),
+        ("limits", {"memory": "64Mi"}, "limits: "),
+        ("requests", {"cpu": "100m"}, "requests: "),
+        ("readOnlyRootFilesystem", True, "readOnlyRootFilesystem: "),
+    ],
+)
+def test_what_a_deployment_cannot_have_is_refused_by_name(api: httpx.Client, field: str, value: Any, why: str) -> None:
+    answer = api.post("/system/functions", json={**body("pdf"), field: value})
+    assert (answer.status_code, answer.text.startswith(why)) == (400, True), answer.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", "secrets"), ("PUT", "secrets"), ("DELETE", "secrets"), ("GET", "logs?name=probe")]
+)
+def test_what_the_gateway_does_not_do_is_501_with_the_way_out(api: httpx.Client, method: str, path: str) -> None:
+    answer = api.request(method, f"/system/{path}")
+    assert (answer.status_code, answer.text.count("\n")) == (501, 1)
+    assert api.get("/system/secrets").json() == []
+
+
+def test_a_function_that_is_deleted_can_be_deployed_again_at_once(api: httpx.Client, gateway: GatewayProcess) -> None:
+    """`faas-cli deploy --replace --update=false`."""
+    gateway.deploy("pdf")
+    assert api.request("DELETE", "/system/functions", json={"functionName": "pdf"}).status_code == 202
+    assert api.post("/system/functions", json=body("pdf", replicas=2)).status_code == 202
+    gateway.wait(lambda: gateway.available("pdf") == 2)
+    api.request("DELETE", "/system/functions", json={"functionName": "pdf"})
+
+
+def test_answers_have_the_headers_of_openfaas(api: httpx.Client) -> None:
+    before_ns = time.time_ns()
+    answer = api.post("/function/probe")
+    assert before_ns - 1_000_000 <= int(answer.headers["x-start-time"]) <= time.time_ns()
+    assert float(answer.headers["x-duration-seconds"]) > 0
+    assert len(answer.headers["x-call-id"]) == 36
+    assert api.post("/function/probe", headers={"X-Call-Id": "mine"}).headers["x-call-id"] == "mine"
+
+
 def test_invocations_are_counted(api: httpx.Client) -> None:
     before = api.get("/system/function/probe").json()["invocationCount"]
     for _ in range(3):
@@ -141,7 +194,8 @@ def test_the_life_of_a_function(api: httpx.Client, gateway: GatewayProcess) -> N
     gateway.wait(lambda: gateway.available("sha256") == 3)
     assert api.post("/system/scale-function/sha256", json={"replicas": 0}).status_code == 202
     gateway.wait(lambda: gateway.report("sha256")["replicas"] == {})
-    assert api.post("/function/sha256").status_code == 503
+    answer = api.post("/function/sha256")
+    assert (answer.status_code, answer.text) == (503, "no replica takes requests\n")
     assert api.request("DELETE", "/system/functions", json={"functionName": "sha256"}).status_code == 202
     assert api.post("/function/sha256").status_code == 404
     assert api.get("/system/function/sha256").status_code == 404
@@ -235,6 +289,16 @@ def test_an_asynchronous_call_is_made_and_told(api: httpx.Client) -> None:
     assert content == b"later"
     assert headers["x-call-id"] == answer.headers["x-call-id"]
     assert (headers["x-function-name"], headers["x-function-status"]) == ("probe", "200")
+    assert headers["x-path"] == "/x", "the function's own headers are there"
+    assert float(headers["x-duration-seconds"]) > 0
+
+
+def test_an_asynchronous_call_passes_all_headers_on(api: httpx.Client) -> None:
+    """Which the probe shows by what it does for one of them."""
+    before = api.get("/system/function/probe").json()["invocationCount"]
+    assert api.post("/async-function/probe", headers={"X-Do": "raise"}).status_code == 202
+    eventually(lambda: api.get("/system/function/probe").json()["invocationCount"] == before + 1)
+    eventually(lambda: f'code="500",function_name="{NAMED}"' in api.get("/metrics").text)
 
 
 def test_an_asynchronous_call_keeps_the_id_that_it_was_given(api: httpx.Client) -> None:
@@ -254,11 +318,14 @@ def test_metrics_under_openfaas_names(api: httpx.Client, gateway: GatewayProcess
                 found.setdefault(sample.name, {})[labels] = sample.value
         return found
 
-    gateway.wait(lambda: ("500", "probe") in metrics().get("gateway_function_invocation_total", {}))
+    gateway.wait(lambda: ("500", NAMED) in metrics().get("gateway_function_invocation_total", {}))
     found = metrics()
-    assert found["gateway_function_invocation_total"]["500", "probe"] == 1
-    assert found["gateway_service_count"]["probe",] == 1
-    assert {"gateway_functions_seconds_bucket", "gateway_function_invocation_started"} <= found.keys()
+    assert found["gateway_function_invocation_total"]["500", NAMED] >= 1
+    assert found["gateway_service_count"][NAMED,] == 1
+    started = found["gateway_function_invocation_started"][NAMED,]
+    counted = found["gateway_function_invocation_total"]
+    assert started >= sum(value for (_, name), value in counted.items() if name == NAMED)
+    assert ("500", NAMED) in found["gateway_functions_seconds_count"]
     assert "haproxy_backend_http_responses_total" in api.get("/haproxy/metrics").text
 
 

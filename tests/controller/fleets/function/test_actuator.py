@@ -138,6 +138,15 @@ def test_a_cut_that_shows_only_later_is_believed_then(tells_events: bool) -> Non
         assert playing.actuator.apply(up(f=8)).clamped == {"f": "8 → 5: the gateway grants no more"}
 
 
+def test_a_gateway_that_keeps_one_replica_is_reported_and_believed(tells_events: bool) -> None:
+    with stub_gateway(least=1, tells_events=tells_events) as gateway:
+        gateway.put("f", 2)
+        playing = Playing(actuator_on(gateway, ["f"]))
+        playing.until(lambda: playing.joined("f") == 2)
+        playing.actuator.apply(Decision(action="down", targets={"f": 0}))
+        playing.until(lambda: playing.actuator.counts("f").current == playing.joined("f") == 1)
+
+
 @pytest.mark.parametrize("theirs", [0, 4])
 def test_what_another_client_has_changed_is_requested_again(tells_events: bool, theirs: int) -> None:
     with stub_gateway(tells_events=tells_events) as gateway:
