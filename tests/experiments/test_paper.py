@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from experiments.paper import PaperTable, Rendering, half_width, printed_values, spread
+from experiments.paper import PaperTable, Rendering, half_width, median_range, medians, printed_values, spread
 from experiments.papers import PAPERS
 from penstock.command import build
 from penstock.errors import PenstockError
@@ -122,7 +122,7 @@ def test_json_has_settings_and_rows() -> None:
         (["amesos", "claims", "--set", "lax=1"], r"unknown setting 'lax' \(did you mean law"),
         (["amesos", "claims", "--set", "law"], "expected setting=value"),
         (["binpack", "table2", "--seeds", "3-1"], "expected a range such as 1-20"),
-        (["elastic-faas", "table1", "--seeds", "3"], "unknown setting 'seeds': elastic-faas has none"),
+        (["any", "measured", ".", "--seeds", "3"], "unknown setting 'seeds': any has none"),
         (["elastic-faas", "table1", "--format", "html"], "choose table, markdown or json"),
         (["any", "measured", "."], "no finished run among these folders"),
     ],
@@ -130,3 +130,10 @@ def test_json_has_settings_and_rows() -> None:
 def test_what_is_not_possible_is_an_error_of_one_line(arguments: list[str], message: str) -> None:
     with pytest.raises(PenstockError, match=message):
         paper(*arguments)
+
+
+def test_a_median_is_shown_with_its_range_where_it_has_one() -> None:
+    assert [median_range(values, 1) for values in ([1.0, 9.0, 2.0], [3.0, 3.0], [None, 4.0], [])] == [
+        "2.0 (1.0–9.0)", "3.0", "4.0", "–",
+    ]  # fmt: skip
+    assert medians([{"a": 1, "b": 2.0}, {"a": 3, "b": 2.0}], {"a": 0, "b": 1}) == {"a": "2 (1–3)", "b": "2.0"}

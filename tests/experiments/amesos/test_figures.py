@@ -81,8 +81,9 @@ def test_with_the_printed_thresholds_the_synthetic_pipeline_never_scales_down() 
 def test_the_queues_and_replicas_of_the_functions_add_up() -> None:
     run = figures.simulate("matrix", "rps", 1, figures.AmesosSettings(from_s=120, seconds=20))
     _, waiting, replicas = run.series
-    assert sum(each.waiting for each in run.functions.values()).tolist() == waiting.tolist()
-    assert sum(each.replicas for each in run.functions.values()).tolist() == replicas.tolist()
+    parts = run.functions.values()
+    assert np.sum([each.waiting for each in parts], axis=0).tolist() == waiting.tolist()
+    assert np.sum([each.replicas for each in parts], axis=0).tolist() == replicas.tolist()
     assert waiting.max() > 0
 
 

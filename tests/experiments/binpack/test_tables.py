@@ -163,6 +163,28 @@ def test_whoever_hears_of_a_rebalance_late_has_the_longer_tail() -> None:
     assert 3.0 < late.longest_s < 3.5
 
 
+def test_the_peaks_of_a_run_are_those_of_its_decisions() -> None:
+    """Section 5.2: with a heartbeat of 3 s members wait for each other; notified at once they do not."""
+    told, late = (
+        simulate(Case(experiment=WORKLOAD_1, scaler="linear", heartbeat_s=heartbeat_s), seed=1)
+        for heartbeat_s in (None, 3.0)
+    )
+    for run in (told, late):
+        assert {action: len(peaks) for action, peaks in run.peaks_s.items()} == {
+            "up": run.up_actions, "down": run.down_actions, "reassign": run.reassignments,
+        }  # fmt: skip
+        assert max(max(peaks, default=0.0) for peaks in run.peaks_s.values()) <= run.longest_s
+    assert max(told.peaks_s["down"]) < 1.0 < max(late.peaks_s["down"])
+
+
+def test_slow_pods_cost_more_only_where_they_leave_slowly() -> None:
+    plain = Case(experiment=WORKLOAD_1, scaler="linear")
+    slow = (plain, dataclasses.replace(plain, start_up_s=5.0), dataclasses.replace(plain, stop_s=5.0))
+    plainly, starting, leaving = (simulate(case, seed=1).replica_minutes for case in slow)
+    assert starting == pytest.approx(plainly, rel=1e-3)
+    assert leaving > plainly + 0.3
+
+
 @pytest.mark.parametrize("case", REBALANCES)
 def test_long_rebalances_cost_what_was_published_within_a_tenth(case: tuple[str, float]) -> None:
     scaler, t_r_s = case
@@ -238,12 +260,16 @@ def test_the_command_prints_a_table_and_writes_it_with_its_runs(tmp_path: Path) 
     command = ["paper", "binpack", "rebalance", "runs", "--seeds", "1", "--out", str(out)]
     result = CliRunner().invoke(build(), command)
     assert result.exit_code == 0, result.output
-    assert "## Rebalance time, workload 1" in result.stdout and "| binpack-tail | 0.5 | 98.2 %" in result.stdout
+    assert (
+        "## Rebalance time, workload 1" in result.stdout and "| binpack-tail | 0.5 | at once | 98.2 %" in result.stdout
+    )
     assert {file.name for file in out.iterdir()} == {"rebalance.csv", "runs.csv"}
     with (out / "runs.csv").open(encoding="utf-8", newline="") as file:
         runs = list(csv.DictReader(file))
-    assert [(run["scaler"], float(run["rebalance_time_s"])) for run in runs] == REBALANCES
-    for run in runs:
+    assert [(run["scaler"], float(run["rebalance_time_s"]), run["heartbeat_s"]) for run in runs] == [
+        (*case, heartbeat_s) for case in REBALANCES for heartbeat_s in ("", "0.5", "3.0")
+    ]
+    for run in runs[::3]:
         again = outcome(WORKLOAD_1, run["scaler"], rebalance_time_s=float(run["rebalance_time_s"]))
         assert float(run["replica_minutes"]) == again.replica_minutes
 
