@@ -68,12 +68,11 @@ class Bursts:
 
     @classmethod
     def of(cls, spec: RunSpec, schedule: Schedule) -> "Bursts":
-        """Of a run. PenstockError for another kind of fleet, and for events that are not in bursts at whole seconds."""
+        """Of a run of a consumer group. PenstockError for events that are not in bursts at whole seconds."""
         second_ns = round(NANOS_PER_SECOND / spec.speed)
-        if not isinstance(spec.system, StreamSystem):
-            raise PenstockError(f"{spec.experiment}: the bound is known for consumer groups only")
+        assert isinstance(spec.system, StreamSystem)
         if (schedule.intended_offset_ns % second_ns).max() > 1000:
-            raise PenstockError(f"{spec.experiment}: the bound is known for bursts at whole seconds only")
+            raise PenstockError(f"{spec.experiment}: a bound is known for bursts at whole seconds only")
         if not spec.worker.service_time_s:
             raise PenstockError("worker.service_time_s is 0: the bound needs the service time")
         seconds = ceil(spec.duration_s * spec.speed)
@@ -297,7 +296,9 @@ def bound(experiment: Experiment, options: Options, share: float) -> Bound:
 
 
 def described(experiment: Experiment, options: Options) -> tuple[RunSpec, Schedule]:
-    """A run of these options and its schedule, whoever would scale it."""
+    """A run of these options and its schedule, whoever would scale it. PenstockError for another kind of fleet."""
+    if not isinstance(experiment.system, StreamSystem):
+        raise PenstockError(f"{experiment.name}: a bound is known for consumer groups only")
     spec = run_spec(experiment, "overprovision", options, run="bound")
     return spec, schedule_of(experiment, options, spec)
 
