@@ -56,7 +56,7 @@ def exhaustive(load: Bursts, share: float) -> float:
         missed = late[0, 0, 0] + sum(late[t, a, b] for t, (a, b) in enumerate(steps, 1))
         if missed <= allowed:
             costs.append(sum(b + 1 + transitions[a, b] for a, b in steps))
-    return min(costs) + load.phase + (1 - load.phase)
+    return float(min(costs)) + load.phase + (1 - load.phase)
 
 
 @settings(max_examples=40, deadline=None)
