@@ -29,7 +29,7 @@ FINER: Final = 0.99
 """Step by which a threshold is lowered until all seeds together keep the share, ``STEPS`` times at most."""
 STEPS: Final = 6
 NARROW: Final = 0.9
-"""f_down of binpack-tail, as a part of its f_up."""
+"""f_down of a rival, as a part of its f_up."""
 INSTANT: Final = {
     "start_up_s": "0", "rebalance_s": "0.05", "stop_s": "0", "leaving_rebalances": "false", "staleness_s": "0",
     "service_scv": "0", "batch": "0",
@@ -44,7 +44,7 @@ class NewsvendorSettings(Settings, frozen=True, kw_only=True):
     """
 
     seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
-    rounds: int = 5
+    rounds: int = 4
     experiments: str = "binpack-workload-1,binpack-workload-1-skewed"
     systems: str = "default,instant"
 
@@ -109,8 +109,7 @@ def runs(cell: Cell, seeds: Sequence[int], phase_s: float, scaler: str, threshol
     """A scaler's runs on all seeds."""
     given: tuple[Any, ...] = (("slo_share", cell.share),)
     if threshold is not None:
-        given = (("f_up", threshold), ("hold_s", 0))
-        given += (("f_down", NARROW * threshold),) if scaler == "binpack-tail" else ()
+        given = (("f_up", threshold), ("f_down", NARROW * threshold), ("hold_s", 0))
     shares, minutes = zip(
         *(run(cell.experiment, cell.system, seed, phase_s, scaler, given) for seed in seeds), strict=True
     )
