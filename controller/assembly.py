@@ -21,7 +21,7 @@ from penstock.adapters.exposition import expose
 from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.contracts import Decision, FleetObservation, ReplicaEvent
 from penstock.errors import PenstockError
-from penstock.registry import find_scaler, is_clairvoyant, make_scaler
+from penstock.registry import find_scaler, is_clairvoyant, make_scaler, reads_arrivals
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
@@ -92,11 +92,13 @@ class StoppableClock(WallClock):
 
 
 def make_live_scaler(spec: ScalerSpec, offered: type[FleetObservation]) -> AnyScaler:
-    """A scaler for a live fleet. PenstockError if it does not exist, reads another kind of fleet or needs the future
-    load.
+    """A scaler for a live fleet. PenstockError if it does not exist, reads another kind of fleet or more than is read
+    live, or needs the future load.
     """
     if is_clairvoyant(find_scaler(spec)):
         raise PenstockError(f"scaler {spec.name!r} has to know the load beforehand: it runs in --world sim only")
+    if reads_arrivals((spec,)):
+        raise PenstockError(f"scaler {spec.name!r} reads arrivals by slot, which only --world sim has yet")
     scaler = make_scaler(spec)
     check_kinds([scaler], offered)
     return scaler

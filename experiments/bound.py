@@ -17,7 +17,7 @@ from numba import njit
 from controller.scalers.newsvendor import lpt
 from controller.scalers.shared.base import NoState, resize
 from experiments.driver import schedule_of
-from experiments.experiment import Experiment, Options, run_spec
+from experiments.experiment import Experiment, Options, run_spec, system_at_speed
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import Decision, Groups, StreamObservation
 from penstock.distributions import Floats
@@ -68,26 +68,26 @@ class Bursts:
 
     @classmethod
     def of(cls, spec: RunSpec, schedule: Schedule) -> "Bursts":
-        """Of a run. PenstockError for another kind of fleet, and for events that are not in bursts at whole seconds."""
+        """Of a run of a consumer group. PenstockError for events that are not in bursts at whole seconds."""
         second_ns = round(NANOS_PER_SECOND / spec.speed)
-        if not isinstance(spec.system, StreamSystem):
-            raise PenstockError(f"{spec.experiment}: the bound is known for consumer groups only")
+        assert isinstance(spec.system, StreamSystem)
+        system = system_at_speed(spec.system, 1 / spec.speed)
         if (schedule.intended_offset_ns % second_ns).max() > 1000:
-            raise PenstockError(f"{spec.experiment}: the bound is known for bursts at whole seconds only")
+            raise PenstockError(f"{spec.experiment}: a bound is known for bursts at whole seconds only")
         if not spec.worker.service_time_s:
             raise PenstockError("worker.service_time_s is 0: the bound needs the service time")
         seconds = ceil(spec.duration_s * spec.speed)
         second = schedule.intended_offset_ns // second_ns
         counts = np.zeros((seconds, spec.partitions), np.int64)
         np.add.at(counts, (second, schedule.partition), 1)
-        pause = spec.system.rebalance_s + spec.worker.rebalance_pause_s
+        pause = system.rebalance_s + spec.worker.rebalance_pause_s * spec.speed
         return cls(
             counts,
             1 / (spec.worker.service_time_s * spec.speed),
             spec.slo_s * spec.speed,
             spec.tick_phase_s * spec.speed % 1.0,
-            spec.system,
-            pause * spec.speed,
+            system,
+            pause,
             min(spec.max_replicas, spec.partitions),
         )
 
@@ -114,9 +114,9 @@ class Bursts:
         if self.within:
             after = np.maximum(0.0, self.limit - self.phase - self.pause * changes)
             capacity = self.rate * (n[:, None] * self.phase + n[None, :] * after)
-            return np.maximum(0.0, total[:, None, None] - np.floor(capacity + 1e-9))
+            return np.asarray(np.maximum(0.0, total[:, None, None] - np.floor(capacity + 1e-9)))
         lost = np.maximum(0.0, self.phase + self.pause - 1)
-        late = np.empty((len(total), self.most, self.most))
+        late: Floats = np.empty((len(total), self.most, self.most))
         for seconds, stopped in ((self.limit, ~changes), (max(0.0, self.limit - lost), changes)):
             served = most_in_time(self.counts, int(self.rate * seconds + 1e-9), self.most, EXACT_PARTITIONS)
             late = np.where(stopped, (total[:, None] - served)[:, None, :], late)
@@ -204,10 +204,9 @@ def cheapest(late: Floats, transitions: Floats, price: float, first: int, within
         burst = t - 1 if within else t
         for n in range(most):
             for before in range(most):
-                missed = late[burst, before, n] if burst < seconds else 0.0
-                change = transitions[before, n] if t < seconds else 0.0
-                paid = n + 1 if t < seconds else 0
-                total = value[t - 1, before] + paid + change + price * missed
+                total = value[t - 1, before]
+                total += price * late[burst, before, n] if burst < seconds else 0.0
+                total += n + 1 + transitions[before, n] if t < seconds else 0.0
                 if total < value[t, n]:
                     value[t, n], step[t, n] = total, before
     plan = np.empty(seconds + 1, np.int64)
@@ -230,7 +229,7 @@ def least(bursts: Bursts, first: int, share: float) -> float:
     if fewest > allowed:
         raise PenstockError(f"--share {share:g}: of {events} events, {fewest:.0f} are late with {bursts.most} replicas")
     ends = first * bursts.phase + (1 - bursts.phase)  # before the first decision, and one replica after the last
-    low, high, best = 0.0, 1.0, 0.0
+    best, low, high = 0.0, 0.0, 1.0
     while cheapest(late, transitions, high, first, bursts.within)[1] > allowed and high < 1e6:
         high *= 2
     for _ in range(ROUNDS):
@@ -245,7 +244,7 @@ class Timetable:
     """Carries a plan out: the replicas of the coming bursts, requested in time, grouped for the known next burst."""
 
     name: ClassVar[str] = "clairvoyant-plan"
-    fleets: ClassVar[type[StreamObservation]] = StreamObservation
+    fleets: ClassVar[type[Any]] = StreamObservation
     paper: ClassVar[str] = "none"
     Parameters: ClassVar[type[Any]] = NoState
     State: ClassVar[type[Any]] = NoState
@@ -297,7 +296,9 @@ def bound(experiment: Experiment, options: Options, share: float) -> Bound:
 
 
 def described(experiment: Experiment, options: Options) -> tuple[RunSpec, Schedule]:
-    """A run of these options and its schedule, whoever would scale it."""
+    """A run of these options and its schedule, whoever would scale it. PenstockError for another kind of fleet."""
+    if not isinstance(experiment.system, StreamSystem):
+        raise PenstockError(f"{experiment.name}: a bound is known for consumer groups only")
     spec = run_spec(experiment, "overprovision", options, run="bound")
     return spec, schedule_of(experiment, options, spec)
 

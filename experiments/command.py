@@ -134,6 +134,7 @@ def register(app: typer.Typer) -> None:
         "compare",
         epilog="Example: penstock compare binpack-workload-1 --scalers binpack-tail,linear --repeat 3 --resume",
     )(compare)
+    app.command("bound", epilog="Example: penstock bound binpack-workload-1 --share 0.99 --tick-phase 0.62")(bound)
     app.command("report", epilog="Example: penstock report runs/20260102T030405Z-binpack-workload-1-compare")(report)
     register_advise(app)
     register_chaos(app)
@@ -182,6 +183,40 @@ def compare(
     verdict is INVALID.
     """
     _run(experiment, list(_names(scalers)), options, repeat=repeat, resume=resume, fail_under=fail_under)
+
+
+@_with_options
+def bound(
+    experiment: ExperimentName,
+    options: "Options",
+    share: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Share of the events within the SLO.", show_default=OF_THE_EXPERIMENT),
+    ] = None,
+) -> None:
+    """Print a lower bound on the cost of keeping a share of the events within the SLO, whoever scales and whatever he
+    knows of the load, and the cost of a plan that knows all of it, in virtual time. Consumer groups with bursts only.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from experiments.bound import bound as find_bound
+    from experiments.catalogue import find_experiment
+    from report.wording import share as per_cent
+
+    chosen = find_experiment(experiment)
+    found = find_bound(chosen, options, chosen.slo_share if share is None else share)
+    table = Table("clairvoyant", "within SLO", "replica-minutes", box=None, pad_edge=False)
+    table.add_row("lower bound", per_cent(found.share), f"{found.least_minutes:.2f}")
+    if found.plan_minutes is not None:
+        table.add_row("plan, carried out", per_cent(found.plan_share), f"{found.plan_minutes:.2f}")
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"{chosen.name}, seed {options.seed}: at least {per_cent(found.share)} of {found.events} events")
+    console.print(table)
+    console.print(
+        "The bound holds for one decision a second and for service times that do not vary."
+        + ("" if found.plan_minutes is not None else " No plan that was tried keeps the share.")
+    )
 
 
 def report(

@@ -145,6 +145,10 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
     system, join_timeout_s = _system(experiment, options), _join_timeout_s(options)
     shadows = [parse_scaler(name) for name in _shadows(experiment, options) if name != acting.name]
 
+    asking = [each.name for each in (acting, *shadows) if reads_arrivals((each,))]
+    if asking and options.world != "sim":
+        raise PenstockError(f"{asking[0]} reads arrivals by slot, which only the sim world has yet: use --world sim")
+
     def with_parameters(spec: ScalerSpec) -> ScalerSpec:
         facts = {**world_facts(experiment, worker, system, max_replicas), **experiment.common}
         return _with_parameters(spec, find_scaler(spec), experiment, facts, options)
@@ -165,7 +169,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         initial_replicas=initial_replicas,
         max_replicas=max_replicas,
         join_timeout_s=join_timeout_s / options.speed,
-        reads_arrivals=reads_arrivals((acting, *shadows)),
+        reads_arrivals=bool(asking),
         worker=WorkerSpec(**at_speed(msgspec.structs.asdict(worker), options.speed)),
         system=system_at_speed(system, options.speed),
         faults=_faults(experiment, options, duration_s),
@@ -195,12 +199,14 @@ def workload_of(experiment: Experiment, options: Options) -> str:
 
 
 def _shadows(experiment: Experiment, options: Options) -> Sequence[str]:
-    """The requested shadows (``all``: every one that fits); by default the experiment's, none in the sim world."""
+    """The requested shadows (``all``: every one that fits and has what it reads in this world); by default the
+    experiment's, none in the sim world.
+    """
     fitting = fitting_scalers(experiment)
     if options.shadows is None:
         return experiment.shadows if options.world != "sim" else ()
     if options.shadows == ("all",):
-        return fitting
+        return [each for each in fitting if options.world == "sim" or not reads_arrivals([parse_scaler(each)])]
     for name in options.shadows:
         if name not in fitting and ":" not in name:
             raise unknown("shadow", name, fitting, f"shadows for {experiment.name}: {', '.join(fitting)}")

@@ -263,3 +263,14 @@ def test_settings_of_another_scaler_of_the_comparison_are_no_mistake() -> None:
 def test_two_comparisons_of_one_second_have_their_own_directories(tmp_path: Path) -> None:
     made = {begin(WORKLOAD_1, ["linear"], Options(world="sim"), 1, tmp_path, resume=False).path for _ in range(5)}
     assert len(made) == 5
+
+
+def test_a_scaler_that_reads_arrivals_by_slot_is_refused_where_they_are_not_read() -> None:
+    assert run_spec(WORKLOAD_1, "newsvendor", Options(world="sim"), "r").reads_arrivals
+    assert not run_spec(WORKLOAD_1, "linear", Options(world="sim"), "r").reads_arrivals
+    assert run_spec(WORKLOAD_1, "linear", Options(world="sim", shadows=("newsvendor",)), "r").reads_arrivals
+    for scaler, shadows in (("newsvendor", ()), ("linear", ("newsvendor",))):
+        with pytest.raises(PenstockError, match=r"newsvendor reads arrivals by slot.*--world sim"):
+            run_spec(WORKLOAD_1, scaler, Options(world="local", shadows=shadows), "r")
+    live = run_spec(WORKLOAD_1, "linear", Options(world="local", shadows=("all",)), "r")
+    assert "newsvendor" not in {shadow.name for shadow in live.shadows}

@@ -30,7 +30,8 @@ class Group:
 
     def __init__(self, scaler: Newsvendor, start_up: int = 0) -> None:
         self.scaler, self.state, self.start_up = scaler, scaler.start(1), start_up
-        self.time_s, self.ends, self.replicas, self.plan = 0.0, [1000] * PARTITIONS, 1, ((0, 1, 2, 3, 4),)
+        self.time_s, self.ends, self.replicas = 0.0, [1000] * PARTITIONS, 1
+        self.plan: Groups = ((0, 1, 2, 3, 4),)
         self.finished = self.late = 0
 
     def observe(
