@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.command import calibrate
+from penstock.durations import duration_option
 from penstock.errors import PenstockError
 from penstock.runspec import WorkerServiceDistribution, WorkerSpec
 
@@ -15,21 +16,21 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the command, to `penstock calibrate`."""
     del app
-    calibrate.command("worker", epilog="Example: penstock calibrate worker --service-time-s 0.005 --seconds 10")(worker)
+    calibrate.command("worker", epilog="Example: penstock calibrate worker --service-time 0.005 --seconds 10")(worker)
 
 
 def worker(
-    service_time_s: Annotated[float, typer.Option(help="Service-time floor in seconds; 0: real work only.")] = 0.005,
+    service_time: Annotated[float, duration_option(help="Service-time floor; 0: real work only.")] = 0.005,
     service_law: Annotated[
         WorkerServiceDistribution, typer.Option(help="How service times are spread.")
     ] = "deterministic",
     commit_every: Annotated[int, typer.Option(help="Events per ledger, result and commit round trip.")] = 1,
-    seconds: Annotated[float, typer.Option(help="Seconds that count, after 2 s of warming up.")] = 10.0,
+    seconds: Annotated[float, duration_option(help="Time that counts, after 2 s of warming up.")] = 10.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure μ, the events per second that one replica can do."""
     for name, value, lowest in (
-        ("--service-time-s", service_time_s, 0.0),
+        ("--service-time", service_time, 0.0),
         ("--commit-every", commit_every, 1),
         ("--seconds", seconds, 2.0),
     ):
@@ -40,7 +41,7 @@ def worker(
     from consumers.calibration import calibrate_worker
     from penstock.settings import Endpoints
 
-    spec = WorkerSpec(service_time_s=service_time_s, service_law=service_law, commit_every=commit_every)
+    spec = WorkerSpec(service_time_s=service_time, service_law=service_law, commit_every=commit_every)
     console = Console(stderr=True, highlight=False)
     with console.status("looking for the services") as status:
         found = calibrate_worker(Endpoints(), spec, seconds=seconds, tell=status.update)

@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog="Example: penstock scalers --json")(scalers)
+    app.command("scalers", epilog="Example: penstock scalers --json")(scalers)
     app.add_typer(formulas, name="formula")
     app.command(
+        "keda",
         epilog="Example: penstock keda --kafka kafka:9092 --topic orders --group shop --scaler binpack-tail "
-        "--set binpack-tail.slo_s=0.5 --listen 0.0.0.0:6000"
+        "--set binpack-tail.slo_s=0.5 --listen 0.0.0.0:6000",
     )(keda)
     app.command(
+        "control",
         epilog="Example: penstock control --kafka localhost:9092 --topic orders --group shop --scaler linear "
-        "--set linear.service_rate_per_s=50 -- python consumer.py"
+        "--set linear.service_rate_per_s=50 -- python consumer.py",
     )(control)
 
 
 def scalers(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False) -> None:
-    """List the scalers with kind of fleet, paper, and parameters with unit and default."""
+    """List the scalers and their parameters. Each with kind of fleet and paper, parameters with unit and default."""
     from penstock.registry import scaler_classes
 
     described = [describe(name, kind) for name, kind in scaler_classes().items()]

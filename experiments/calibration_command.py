@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.command import calibrate
+from penstock.durations import duration_option
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def register_calibration() -> None:
 
 def calibrate_functions(
     experiment: Annotated[str, typer.Argument(help="Experiment with the pipeline; see `penstock experiments`.")],
-    seconds: Annotated[float, typer.Option(help="Seconds for each function, and for the whole pipeline.")] = 5.0,
+    seconds: Annotated[float, duration_option(help="Time for each function, and for the whole pipeline.")] = 5.0,
     seed: Annotated[int, typer.Option(help="Seed of the requests and of random service times.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

@@ -13,6 +13,11 @@ from experiments.advise.command import register_advise
 from experiments.calibration_command import register_calibration
 from experiments.chaos_command import register_chaos
 from experiments.replay.command import register_replay
+from experiments.runs_command import register_runs
+from penstock.completion import runs as complete_runs
+from penstock.completion import scalers as complete_scalers
+from penstock.durations import duration_option
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from experiments.experiment import Options
@@ -23,17 +28,43 @@ FailUnder = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="Exit with code 99 if a run keeps a smaller share of events within the SLO."),
 ]
-ExperimentName = Annotated[str, typer.Argument(help="Name of the experiment; see `penstock experiments`.")]
+
+
+def _experiments(incomplete: str) -> list[str]:
+    from experiments.catalogue import EXPERIMENTS
+
+    return [name for name in EXPERIMENTS if name.startswith(incomplete)]
+
+
+ExperimentName = Annotated[
+    str, typer.Argument(help="Name of the experiment; see `penstock experiments`.", autocompletion=_experiments)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")]
 
 
 def _options(
     world: Annotated[
         str, typer.Option(help="sim: virtual time; local: real services and processes; kubernetes: pods.")
     ] = "local",
-    from_s: Annotated[float, typer.Option("--from", help="First second of the workload.")] = 0.0,
-    seconds: Annotated[
-        float | None, typer.Option(help="Length of the slice in seconds.", show_default="to the end")
+    from_s: Annotated[float, duration_option("--from", help="First second of the workload.")] = 0.0,
+    seconds: Annotated[float | None, duration_option(help="Length of the slice.", show_default="to the end")] = None,
+    slo: Annotated[float | None, duration_option(help="Latency limit.", show_default=OF_THE_EXPERIMENT)] = None,
+    service_time: Annotated[
+        float | None,
+        duration_option(help="Time to process one event: worker.service_time_s.", show_default=OF_THE_EXPERIMENT),
     ] = None,
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="Partitions of the topic.", show_default=OF_THE_EXPERIMENT)
+    ] = None,
+    start_up: Annotated[
+        float | None,
+        duration_option(
+            help="World sim: from request of a replica to its joining: system.start_up_s.",
+            show_default="measured live",
+        ),
+    ] = None,
+    price: Annotated[float, typer.Option(min=0, help="Price per replica-hour.")] = 0.04,
     speed: Annotated[float, typer.Option(help="Factor on rates; durations are divided by it.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the schedule and of all random draws.")] = 1,
     settings: Annotated[
@@ -46,7 +77,7 @@ def _options(
     ] = None,
     tick_phase: Annotated[
         float | None,
-        typer.Option(help="Offset in seconds of the ticks from whole seconds.", show_default=OF_THE_EXPERIMENT),
+        duration_option(help="Offset of the ticks from whole seconds.", show_default=OF_THE_EXPERIMENT),
     ] = None,
     faults: Annotated[
         list[str] | None,
@@ -64,8 +95,8 @@ def _options(
     ] = None,
     join_timeout: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds for which a new assignment waits for replicas that have not joined.",
+        duration_option(
+            help="Time for which a new assignment waits for replicas that have not joined.",
             show_default="10; 30 in world kubernetes",
         ),
     ] = None,
@@ -84,6 +115,10 @@ def _options(
     from penstock.parameters import parse_settings
 
     given = parse_settings(settings or ())
+    _give(given, "worker.service_time_s", "--service-time", service_time)
+    _give(given, "system.start_up_s", "--start-up", start_up)
+    if start_up is not None and world != "sim":
+        raise PenstockError("--start-up: only the sim world can choose it; a live replica takes the time it takes")
     return Options(
         world=world_name(world),
         from_s=from_s,
@@ -101,7 +136,17 @@ def _options(
         initial_replicas=initial_replicas,
         max_replicas=max_replicas,
         join_timeout_s=join_timeout,
+        slo_s=slo,
+        partitions=partitions,
+        replica_price_per_hour=price,
     )
+
+
+def _give(given: dict[str, dict[str, str]], setting: str, option: str, value: float | None) -> None:
+    """An option that is short for a setting. PenstockError if both are given."""
+    target, _, name = setting.partition(".")
+    if value is not None and given.setdefault(target, {}).setdefault(name, repr(value)) != repr(value):
+        raise PenstockError(f"{option} and --set {setting}: give one of them")
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -139,6 +184,7 @@ def register(app: typer.Typer) -> None:
     register_advise(app)
     register_chaos(app)
     register_replay(app)
+    register_runs(app)
     register_calibration()
 
 
@@ -160,29 +206,49 @@ def list_experiments() -> None:
 @_with_options
 def run(
     experiment: ExperimentName,
-    scaler: Annotated[str, typer.Option(help="Acting scaler: a name of `penstock scalers`, or path.py:Class.")],
+    scaler: Annotated[
+        str,
+        typer.Option(
+            help="Acting scaler: a name of `penstock scalers`, or path.py:Class.", autocompletion=complete_scalers
+        ),
+    ],
     options: "Options",
     fail_under: FailUnder = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Run an experiment once with one acting scaler. Exit code 98: its verdict is INVALID."""
-    _run(experiment, [scaler], options, repeat=1, resume=False, fail_under=fail_under)
+    _run(experiment, [scaler], options, repeat=1, resume=False, fail_under=fail_under, as_json=as_json, quiet=quiet)
 
 
 @_with_options
 def compare(
     experiment: ExperimentName,
-    scalers: Annotated[str, typer.Option(help="Comma-separated names, or path.py:Class.")],
+    scalers: Annotated[
+        str, typer.Option(help="Comma-separated names, or path.py:Class.", autocompletion=complete_scalers)
+    ],
     options: "Options",
     repeat: Annotated[int, typer.Option(help="Repetitions; each has its own seed, the same for all scalers.")] = 1,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the same comparison and keep its finished runs.")
     ] = False,
     fail_under: FailUnder = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Run an experiment once per scaler on the same schedule; print a table and write one report. Exit code 98: a
+    """Run an experiment once per scaler on the same schedule. Print a table and write one report. Exit code 98: a
     verdict is INVALID.
     """
-    _run(experiment, list(_names(scalers)), options, repeat=repeat, resume=resume, fail_under=fail_under)
+    _run(
+        experiment,
+        list(_names(scalers)),
+        options,
+        repeat=repeat,
+        resume=resume,
+        fail_under=fail_under,
+        as_json=as_json,
+        quiet=quiet,
+    )
 
 
 @_with_options
@@ -220,11 +286,13 @@ def bound(
 
 
 def report(
-    directories: Annotated[list[Path], typer.Argument(help="Run directories, or one comparison's directory.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")] = False,
+    directories: Annotated[
+        list[Path], typer.Argument(help="Run directories, or one comparison's directory.", autocompletion=complete_runs)
+    ],
+    as_json: Json = False,
     fail_under: FailUnder = None,
 ) -> None:
-    """Write report.html and verdict.json again from the run directories. Exit code 98: a verdict is INVALID, or files
+    """Write reports and verdicts again from run directories. Exit code 98: a verdict is INVALID, or files
     of a run were changed.
     """
     from experiments.compare import ComparisonDirectory
@@ -241,22 +309,31 @@ def report(
 
 
 def _run(
-    experiment: str, scalers: list[str], options: "Options", *, repeat: int, resume: bool, fail_under: float | None
+    experiment: str,
+    scalers: list[str],
+    options: "Options",
+    *,
+    repeat: int,
+    resume: bool,
+    fail_under: float | None,
+    as_json: bool,
+    quiet: bool,
 ) -> None:
     from rich.console import Console
 
     from experiments.catalogue import find_experiment
     from experiments.compare import ComparisonRequest, run_comparisons
-    from experiments.experiment import tuning_line
+    from experiments.experiment import changed, tuning_line
     from experiments.reporting import write_reports
     from experiments.worlds import run_in_driver_pod
     from penstock.registry import parse_scaler
     from penstock.rundir import check_runs_folder
     from penstock.settings import Folders
 
-    request = ComparisonRequest(find_experiment(experiment), scalers, repeat)
+    request = ComparisonRequest(changed(find_experiment(experiment), options), scalers, repeat)
     options = dataclasses.replace(options, compared=tuple(parse_scaler(scaler).name for scaler in scalers))
-    console, runs = Console(), Folders().runs.absolute()
+    # The answer alone goes to standard output.
+    console, runs = Console(stderr=as_json, quiet=quiet), Folders().runs.absolute()
 
     def tell(line: str) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -267,7 +344,7 @@ def _run(
         raise typer.Exit(code)
     (directory,) = run_comparisons(console, [request], options, runs, resume=resume)
     tuned = tuning_line(request.experiment, [parse_scaler(scaler) for scaler in scalers])
-    write_reports(directory.runs(), directory.report_file, fail_under, told=tuned)
+    write_reports(directory.runs(), directory.report_file, fail_under, as_json=as_json, quiet=quiet, told=tuned)
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from penstock.measured import JOIN_TIMEOUT_S, POD_JOIN_TIMEOUT_S
 from penstock.parameters import make_parameters, unknown
 from penstock.registry import ScalerClass, find_scaler, is_clairvoyant, parse_scaler, reads_arrivals, scaler_classes
 from penstock.runspec import Arrivals, Fault, FaultKind, RunSpec, ScalerSpec, WorkerSpec, WorldName
-from penstock.systems import NetworkSystem, StreamSystem, System
+from penstock.systems import FunctionSystem, NetworkSystem, StreamSystem, System
 from producers.workloads import Playback, parse_workload
 
 ALL = "all"
@@ -117,8 +117,32 @@ class Options:
     """Replaces the experiment's."""
     max_replicas: int | None = None
     """Replaces the experiment's."""
+    slo_s: float | None = None
+    """Replaces the experiment's; ``changed`` applies it."""
+    partitions: int | None = None
+    """Replaces the experiment's; ``changed`` applies it."""
+    replica_price_per_hour: float = 0.04
+    """Price per replica-hour."""
     join_timeout_s: float | None = None
     """Seconds for which an assignment waits for members that have not joined; None: as ``penstock.measured`` says."""
+
+
+def changed(experiment: Experiment, options: Options) -> Experiment:
+    """The experiment with the SLO and the partitions of the options. PenstockError where it has none to change."""
+    if options.slo_s == 0:
+        raise PenstockError("--slo 0: has to be more than 0")
+    if options.slo_s is not None:
+        system = experiment.system
+        if isinstance(system, FunctionSystem):  # its deadline is the SLO
+            system = msgspec.structs.replace(system, deadline_s=options.slo_s)
+        experiment = dataclasses.replace(experiment, slo_s=options.slo_s, system=system)
+    if options.partitions is None:
+        return experiment
+    if not isinstance(experiment.system, StreamSystem):
+        raise PenstockError(f"--partitions: {experiment.name} has {_fleet(experiment.fleets)}, which have none")
+    if experiment.partition_weights is not None:
+        raise PenstockError(f"--partitions: {experiment.name} fixes the share of each of its partitions")
+    return dataclasses.replace(experiment, partitions=options.partitions)
 
 
 def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) -> RunSpec:
@@ -174,6 +198,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         system=system_at_speed(system, options.speed),
         faults=_faults(experiment, options, duration_s),
         analytics=options.analytics and options.world != "sim",
+        replica_price_per_hour=options.replica_price_per_hour,
         workload={
             "workload": workload_of(experiment, options),
             "from_s": options.from_s,

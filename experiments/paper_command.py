@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.durations import duration_option
 from penstock.errors import PenstockError
 from penstock.parameters import unknown
 
@@ -42,9 +43,9 @@ def paper(
         str | None, typer.Option(help="Seeds of the runs: 1-20, or 20 for the same.", show_default="the paper's")
     ] = None,
     from_s: Annotated[
-        float | None, typer.Option("--from", help="First second of the workload.", show_default="the paper's")
+        float | None, duration_option("--from", help="First second of the workload.", show_default="the paper's")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(help="Length of each run.", show_default="the paper's")] = None,
+    seconds: Annotated[float | None, duration_option(help="Length of each run.", show_default="the paper's")] = None,
     world: Annotated[
         str | None, typer.Option(help="For tables that make runs: sim, local or kubernetes.", show_default="sim")
     ] = None,
@@ -61,7 +62,7 @@ def paper(
         typer.Option("--format", help=", ".join(FORMATS), show_default="table on a terminal, else markdown"),
     ] = None,
 ) -> None:
-    """Print a paper's tables and figures: printed, by formula, simulated, and from recorded runs."""
+    """Print a paper's tables and figures beside ours. Printed, by formula, simulated, and from recorded runs."""
     from rich.console import Console
 
     from experiments.papers import PAPERS

@@ -22,8 +22,8 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(
         "up",
-        help="Start Kafka, RabbitMQ, Redis, Prometheus, the gateway of the functions, and Grafana if it is installed. "
-        f"Running services are left as they are. {WHERE}",
+        help="Start the services of this machine, or of a cluster.\n\nKafka, RabbitMQ, Redis, Prometheus, "
+        f"the gateway of the functions, and Grafana if it is installed. Running services are left as they are. {WHERE}",
         epilog="Example: PENSTOCK_KAFKA_PORT=0 penstock up",
     )(up)
     app.command("down", epilog="Example: penstock down")(down)
@@ -90,7 +90,7 @@ def status() -> None:
 
 
 def env() -> None:
-    """Print addresses and secrets of the running services as export lines for a shell."""
+    """Print addresses and secrets of the services for a shell. As export lines."""
     for name, value in _services().exports().items():
         typer.echo(f"export {name}={shlex.quote(value)}")
 
@@ -101,7 +101,7 @@ def load(
     senders: Annotated[int, typer.Option(help="Sender pods, on a cluster.", min=1)] = 2,
     port: Annotated[int, typer.Option(help="Port of the Locust page (loopback only).", min=1, max=65535)] = 8089,
 ) -> None:
-    """Open Locust's page: choose workload, rate, SLO and scaler; start and stop the load. Starts services if needed."""
+    """Open Locust's page to choose and start a load. Starts services if needed."""
     from infra.load.locust import run_here, run_on_cluster
 
     if target == "local":

@@ -2,15 +2,18 @@
 
 import errno
 import functools
+import inspect
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.models import CommandInfo
 
 from penstock import __version__
 from penstock.errors import PenstockError
@@ -18,13 +21,23 @@ from penstock.errors import PenstockError
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
+GROUPS = {
+    "Which scaler?": ("advise", "replay", "scalers", "formula", "paper"),
+    "Experiments": ("experiments", "workloads", "schedule", "run", "compare"),
+    "Results": ("runs", "report", "watch", "explain", "measures"),
+    "Deploy": ("keda", "control", "load", "calibrate"),
+    "Services": ("up", "status", "env", "down"),
+}
+"""Commands by task, in the order of the help; others come last."""
+
 app = typer.Typer(
     name="penstock",
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="A testbed and reference deployment for autoscalers of event-driven systems.",
-    epilog="Example: penstock compare binpack-workload-1 --scalers binpack-tail,linear --from 420 --seconds 110",
+    epilog="Example: penstock advise load.csv --slo 500ms",
 )
 
 calibrate = typer.Typer(no_args_is_help=True, help="Measure what one replica can do on the local services.")
@@ -52,7 +65,19 @@ def build() -> typer.Typer:
     """The command with the sub-commands of all packages, each registered once in a process."""
     for point in sorted(entry_points(group="penstock.commands"), key=lambda point: point.name):
         point.load()(app)
+    panels = {name: (panel, rank) for rank, (panel, name) in enumerate(_grouped())}
+    for each in (*app.registered_commands, *app.registered_groups):
+        each.rich_help_panel = panels.get(each.name or "", ("Others", 0))[0]
+        if isinstance(each, CommandInfo) and each.callback is not None:
+            # One line in the list of commands; the whole text in the command's own help.
+            each.short_help = (each.help or inspect.getdoc(each.callback) or "").partition("\n\n")[0]
+            each.short_help = " ".join(each.short_help.split()).partition(". ")[0].rstrip(".") + "."
+    app.registered_commands.sort(key=lambda each: panels.get(each.name or "", ("", len(panels)))[1])
     return app
+
+
+def _grouped() -> Iterator[tuple[str, str]]:
+    return ((panel, name) for panel, names in GROUPS.items() for name in names)
 
 
 def _terminated(*_: object) -> None:

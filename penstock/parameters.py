@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 
+TYPES = {"float": "a number", "int": "a whole number", "bool": "true or false", "null": "none", "str": "a text"}
 UNITS = {"_per_s": "1/s", "_per_min": "1/min", "_per_hour": "1/h", "_s": "s", "_ms": "ms", "_ns": "ns"}
 """Unit by the ending of a name; without one it is a count, a share or a choice."""
 
@@ -29,7 +31,16 @@ def make_parameters(name: str, kind: type[Any], given: Mapping[str, Any]) -> Any
         return msgspec.convert(_with_entries(given), type=kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         values = ", ".join(f"{name}.{key}={value}" for key, value in given.items())
-        raise PenstockError(f"{values}: {error}") from None
+        raise PenstockError(_reason(name, given, error) or f"{values}: {error}") from None
+
+
+def _reason(name: str, given: Mapping[str, Any], error: Exception) -> str:
+    """Of a value of the wrong type, in the words of the command line; "" for any other error."""
+    found = re.fullmatch(r"Expected `(.+)`, got `.+` - at `\$\.(\w+).*`", str(error))
+    if found is None or found[2] not in given:
+        return ""
+    expected = " or ".join(TYPES.get(kind.strip(), kind.strip()) for kind in found[1].split("|"))
+    return f"{name}.{found[2]}={given[found[2]]}: expected {expected}"
 
 
 def _with_entries(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +63,8 @@ def parse_settings(assignments: Iterable[str]) -> dict[str, dict[str, str]]:
         scaler, dot, parameter = target.partition(".")
         if not (equals and dot and scaler and parameter):
             raise PenstockError(f"--set {text}: expected scaler.parameter=value, such as binpack.f_up=0.8")
-        settings.setdefault(scaler, {})[parameter] = value
+        # People write .5; JSON's numbers, which values are read as, begin with a digit.
+        settings.setdefault(scaler, {})[parameter] = re.sub(r"^(-?)\.(?=\d)", r"\g<1>0.", value)
     return settings
 
 

@@ -10,6 +10,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from penstock.completion import runs as complete_runs
 from penstock.errors import PenstockError
 from penstock.measures import PERCENTILES
 from penstock.rundir import RunDirectory
@@ -20,14 +21,11 @@ Engine = Literal["numpy", "spark"]
 
 
 def measures(
-    run: Annotated[Path, typer.Argument(help="run directory, such as runs/20260101T000000Z-binpack-linear")],
-    engine: Annotated[Engine, typer.Option(help="what computes; both give the same numbers")] = "numpy",
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON, with the histogram")] = False,
+    run: Annotated[Path, typer.Argument(help="Run directory.", autocompletion=complete_runs)],
+    engine: Annotated[Engine, typer.Option(help="What computes; both give the same numbers.")] = "numpy",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the histogram.")] = False,
 ) -> None:
-    """Latency measures of a run from its raw results: percentiles, SLO share, and where time was spent.
-
-    Example: penstock measures runs/20260101T000000Z-binpack-linear --engine spark
-    """
+    """Compute the latencies of a run from its raw results. Percentiles, SLO share, and where time was spent."""
     directory = RunDirectory.open(run)
     found = run_measures.measure(directory) if engine == "numpy" else _by_spark(directory)
     if as_json:
@@ -73,4 +71,6 @@ def _print(found: RunMeasures, name: str) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("measures")(measures)
+    app.command("measures", epilog="Example: penstock measures runs/20260101T000000Z-binpack-linear --engine spark")(
+        measures
+    )

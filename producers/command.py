@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.durations import duration_option
 from penstock.errors import PenstockError
 from penstock.runspec import Arrivals
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog="Example: penstock workloads")(workloads)
+    app.command("workloads", epilog="Example: penstock workloads")(workloads)
     app.command(
+        "schedule",
         epilog="Example: penstock schedule binpack-workload-1 --from 420 --seconds 110 --out demo.parquet",
     )(schedule)
 
@@ -44,12 +46,12 @@ def schedule(
     partitions: Annotated[int, typer.Option(help="Partitions of the topic.")] = 5,
     hot_partitions: Annotated[int, typer.Option(help="The first N partitions are hot; 0: all are equal.")] = 0,
     hot_share: Annotated[float, typer.Option(help="Share of the events that the hot partitions take together.")] = 0.5,
-    from_s: Annotated[float, typer.Option("--from", help="First second of the workload.")] = 0.0,
-    seconds: Annotated[float | None, typer.Option(help="Seconds of the workload.", show_default="to its end")] = None,
+    from_s: Annotated[float, duration_option("--from", help="First second of the workload.")] = 0.0,
+    seconds: Annotated[float | None, duration_option(help="Length of the workload.", show_default="to its end")] = None,
     speed: Annotated[float, typer.Option(help="Rates × this, durations ÷ this.")] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 1,
 ) -> None:
-    """Make the schedule of a workload (intended time and partition of each event) and print its figures."""
+    """Make the schedule of a workload and print its figures. It has intended time and partition of each event."""
     from producers.schedule import hot_weights, make_schedule
     from producers.workloads import parse_workload
 

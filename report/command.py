@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.completion import runs as complete_runs
+from penstock.durations import duration_option
 from penstock.errors import PenstockError
 
 REFRESH_S = 0.5
@@ -18,16 +20,18 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(epilog="Example: penstock explain runs/20260101T120000Z-binpack-binpack-tail --at 57")(explain)
-    app.command(epilog="Example: penstock watch runs/20260101T120000Z-binpack-binpack-tail --once")(watch)
+    app.command("explain", epilog="Example: penstock explain runs/20260101T120000Z-binpack-binpack-tail --at 57")(
+        explain
+    )
+    app.command("watch", epilog="Example: penstock watch runs/20260101T120000Z-binpack-binpack-tail --once")(watch)
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="Run directory.")],
-    at: Annotated[float, typer.Option(help="Seconds from the start of the run.")],
+    run: Annotated[Path, typer.Argument(help="Run directory.", autocompletion=complete_runs)],
+    at: Annotated[float, duration_option(help="Time from the start of the run.")],
     scaler: Annotated[str | None, typer.Option(help="Acting scaler or shadow.", show_default="the acting one")] = None,
 ) -> None:
-    """Show the arithmetic of one decision: the last one that was taken at or before that second."""
+    """Show the arithmetic of one decision. It is the last one that was taken at or before that second."""
     from controller.journal import read_ticks
     from penstock.rundir import RunDirectory
     from report.explain import explain as explained
@@ -64,10 +68,12 @@ def find_tick(run: Path, records: "Sequence[TickRecord]", at_s: float, scaler: s
 
 
 def watch(
-    run: Annotated[Path | None, typer.Argument(help="Run directory.", show_default="the newest run")] = None,
+    run: Annotated[
+        Path | None, typer.Argument(help="Run directory.", show_default="the newest run", autocompletion=complete_runs)
+    ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
 ) -> None:
-    """Show a run as it proceeds: rates, lag, replicas, latency against the SLO, the last decision and the shadows'.
+    """Show a run as it proceeds. Rates, lag, replicas, latency against the SLO, the last decision and the shadows'.
 
     Ends when the run ends; Ctrl-C leaves it alone.
     """

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.completion import scalers as complete_scalers
+from penstock.durations import duration_option
 from penstock.errors import PenstockError
 
 
@@ -11,7 +13,12 @@ def control(
     kafka: Annotated[str, typer.Option(help="Bootstrap servers, host:port[,host:port].")],
     topic: Annotated[str, typer.Option(help="Topic that the consumers read.")],
     group: Annotated[str, typer.Option(help="Their consumer group.")],
-    scaler: Annotated[str, typer.Option(help="Acting scaler: a name of `penstock scalers`, or path.py:Class.")],
+    scaler: Annotated[
+        str,
+        typer.Option(
+            help="Acting scaler: a name of `penstock scalers`, or path.py:Class.", autocompletion=complete_scalers
+        ),
+    ],
     command: Annotated[
         list[str] | None, typer.Argument(metavar="-- COMMAND...", help="Command of one consumer, after two dashes.")
     ] = None,
@@ -23,14 +30,15 @@ def control(
     max_replicas: Annotated[
         int | None, typer.Option(min=1, help="Maximum of replicas.", show_default="one per partition")
     ] = None,
-    slo: Annotated[float, typer.Option(help="Latency SLO in seconds, for `penstock watch`.")] = 0.5,
-    grace: Annotated[float, typer.Option(help="Seconds from SIGTERM to SIGKILL of a consumer that ends.")] = 10.0,
+    slo: Annotated[float, duration_option(help="Latency SLO, for `penstock watch`.")] = 0.5,
+    grace: Annotated[float, duration_option(help="From SIGTERM to SIGKILL of a consumer that ends.")] = 10.0,
 ) -> None:
-    """Scale your own Kafka consumers: start COMMAND once per replica, end surplus replicas with SIGTERM.
+    """Scale your own Kafka consumers with any scaler.
 
-    Each replica has PENSTOCK_REPLICA (its name), PENSTOCK_KAFKA, PENSTOCK_TOPIC, PENSTOCK_GROUP and PENSTOCK_CONTROLLER
-    in its environment. Consumers with Penstock's assignor follow the scaler's plans (docs/examples/own-consumers); of
-    others only the number is scaled. Ctrl-C ends all of them in order.
+    COMMAND is started once per replica; surplus replicas are ended by SIGTERM. Each has PENSTOCK_REPLICA (its name),
+    PENSTOCK_KAFKA, PENSTOCK_TOPIC, PENSTOCK_GROUP and PENSTOCK_CONTROLLER in its environment. Consumers with Penstock's
+    assignor follow the scaler's plans (docs/examples/own-consumers); of others only the number is scaled. Ctrl-C ends
+    all of them in order.
     """
     if not command:
         raise PenstockError("which command runs one consumer? Name it last: penstock control … -- python consumer.py")

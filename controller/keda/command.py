@@ -15,10 +15,10 @@ def keda(
     ] = None,
     listen: Annotated[str, typer.Option(help="Address of the gRPC service; 0.0.0.0:6000 in a pod.")] = "127.0.0.1:6000",
 ) -> None:
-    """Serve scalers of Kafka consumer groups to KEDA, for ScaledObjects with a trigger external or external-push.
+    """Serve scalers of Kafka consumer groups to KEDA.
 
-    A trigger's metadata has topic, group, scaler, set and more (docs/examples/keda); the options here are their
-    defaults. Ends with Ctrl-C.
+    For ScaledObjects with a trigger external or external-push. A trigger's metadata has topic, group, scaler, set and
+    more (docs/examples/keda); the options here are their defaults. Ends with Ctrl-C.
     """
     import asyncio
     import logging

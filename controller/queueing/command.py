@@ -21,7 +21,8 @@ MAX_SERVERS = 10_000_000
 
 formulas = typer.Typer(
     no_args_is_help=True,
-    help="Queueing formulas; answers as JSON. Rates in any one unit of time, times in that unit.",
+    help="Compute queueing formulas; answers are JSON.",
+    short_help="Compute queueing formulas; answers are JSON.",
     epilog="Example: penstock formula mmsk --arrival-rate 200 --service-rate 10 --servers 20 --capacity 50",
 )
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from experiments.replay.request import TraceRequest, runs_option
+from penstock.completion import scalers as complete_scalers
 from penstock.durations import duration_option
 
 
@@ -13,7 +14,11 @@ class AdviceRequest(TraceRequest):
 
     scalers: Annotated[
         str,
-        runs_option(help="Comma-separated names or path.py:Class (default: all that are made for consumer groups)."),
+        runs_option(
+            help="Comma-separated names or path.py:Class.",
+            show_default="all that are made for consumer groups",
+            autocompletion=complete_scalers,
+        ),
     ] = ""
     tick_phase: Annotated[
         float | None,

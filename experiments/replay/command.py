@@ -64,7 +64,7 @@ def replay(**given: Any) -> None:
         options = options_of(plan, [request.scaler])[request.scaler]
         spec = run_spec(experiment, request.scaler, options, run=directory.name)
         workload = {**spec.workload, "arrivals": plan.arrivals, "trace": str(plan.trace.path)}
-        spec = msgspec.structs.replace(spec, replica_price_per_hour=request.price, workload=workload)
+        spec = msgspec.structs.replace(spec, workload=workload)
         directory.write(directory.spec_file, spec)
         schedule_on(plan, spec).write(directory.schedule_file)
         tell_conditions(plan, said)

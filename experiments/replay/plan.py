@@ -183,7 +183,13 @@ def options_of(plan: TracePlan, scalers: Sequence[str]) -> dict[str, Options]:
         if name == "rps":
             _give_rps_a_target(given, plan.experiment.worker.service_time_s)
         options = Options(
-            world="sim", seed=plan.request.seed, analytics=False, worker=worker, system=system, settings={name: given}
+            world="sim",
+            seed=plan.request.seed,
+            analytics=False,
+            worker=worker,
+            system=system,
+            settings={name: given},
+            replica_price_per_hour=plan.request.price,
         )
         run_spec(plan.experiment, text, options, run="checked-before-anything-is-made")
         found[text] = options
@@ -321,6 +327,8 @@ def _hot_partitions(trace: OwnTrace, experiment: Experiment) -> tuple[HotPartiti
 
 def _warnings(trace: OwnTrace, experiment: Experiment, hot: Sequence[HotPartition]) -> Iterable[str]:
     partitions, service_rate_per_s = experiment.partitions, 1 / experiment.worker.service_time_s
+    if experiment.partition_weights and not 0.99 < (total := sum(experiment.partition_weights)) < 1.01:
+        yield f"--skew adds up to {total:g}: each is taken as its part of that"
     if hot:
         hottest = max(hot, key=lambda each: each.rate_per_s)
         others = f", and {len(hot) - 1} more like it" if len(hot) > 1 else ""

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.completion import scalers as complete_scalers
 from penstock.durations import duration_option
 from penstock.measured import START_UP_S
 
@@ -58,7 +59,9 @@ class TraceRequest:
 class ReplayRequest(TraceRequest):
     """Of one run with one scaler."""
 
-    scaler: Annotated[str, runs_option(help="A name of `penstock scalers`, or path.py:Class.")]
+    scaler: Annotated[
+        str, runs_option(help="A name of `penstock scalers`, or path.py:Class.", autocompletion=complete_scalers)
+    ]
     tick_phase: Annotated[
         float,
         duration_option(rich_help_panel="Runs", help="Time of the controller's tick after each whole second."),

@@ -331,3 +331,49 @@ def test_a_fleet_of_no_replicas_is_one_line(tmp_path: Path, monkeypatch: pytest.
     said = CliRunner().invoke(build(), asked.split())
     assert isinstance(said.exception, PenstockError)
     assert str(said.exception) == "--max-replicas 0: a fleet has at least 1 replica at most"
+
+
+# --- options of run and compare --------------------------------------------------------------------------------------
+
+
+def test_json_alone_goes_to_standard_output(penstock: Penstock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert penstock("run", *SLICE, "--scaler", "linear", "--json") == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["verdict"] == "VALID"
+
+
+def test_a_quiet_run_says_only_what_is_wrong(penstock: Penstock, capsys: pytest.CaptureFixture[str]) -> None:
+    assert penstock("run", *SLICE, "--scaler", "linear", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+    assert penstock("run", *SLICE, "--scaler", "linear", "-q", "--fail-under", "1", "--slo", "6ms") == EXIT_MISSED
+    out, err = capsys.readouterr()
+    assert out == "" and "within" in err
+
+
+def test_slo_service_time_partitions_start_up_and_price_change_the_run(runs: Path, penstock: Penstock) -> None:
+    changes = ("--slo", "250ms", "--service-time", "4ms", "--partitions", "7", "--start-up", "3s", "--price", "2")
+    assert penstock("run", *SLICE, "--scaler", "linear", *changes, "--tick-phase", "200ms") == 0
+    spec = the_run(runs).spec()
+    assert (spec.slo_s, spec.worker.service_time_s, spec.partitions) == (0.25, 0.004, 7)
+    assert (spec.system.start_up_s, spec.replica_price_per_hour, spec.tick_phase_s) == (3.0, 2.0, 0.2)
+    assert spec.scaler.parameters["slo_s"] == 0.25 and spec.scaler.parameters["service_rate_per_s"] == 250
+    summary = summary_of(RunData(the_run(runs)))
+    assert summary.money == pytest.approx(2 * summary.replica_minutes / 60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("binpack-workload-1", "--slo", "0"), "--slo 0: has to be more than 0"),
+        (("binpack-workload-1", "--slo", "soon"), "invalid value for '--slo'"),
+        (("binpack-workload-1", "--start-up", "3s", "--world", "local"), "only the sim world can choose it"),
+        (("binpack-workload-1", "--start-up", "3s", "--set", "system.start_up_s=2"), "give one of them"),
+        (("amesos-document", "--partitions", "3"), "amesos-document has pipelines of functions, which have none"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(
+    runs: Path, penstock: Penstock, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], said: str
+) -> None:
+    assert penstock("run", arguments[0], "--scaler", "linear", "--world", "sim", *arguments[1:]) == 2
+    assert said in capsys.readouterr().err
+    assert not runs.is_dir() or not list(runs.iterdir())

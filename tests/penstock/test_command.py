@@ -1,11 +1,15 @@
 """What a user meets who mistypes a command: one clear line on standard error and exit code 2."""
 
 import signal
+import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
-from penstock.command import main
+from penstock.command import GROUPS, build, main
 
 
 @pytest.fixture
@@ -28,7 +32,7 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     [
         (["rum"], "error: no such command 'rum'. Did you mean 'run'?; see penstock --help\n"),
         (["run", "--from"], "error: option '--from' requires an argument; see penstock --help\n"),
-        (["run", "--fro", "1"], "error: no such option: --fro (Possible options: --from); see penstock run --help\n"),
+        (["run", "--fron", "1"], "error: no such option: --fron (Possible options: --from); see penstock run --help\n"),
         (["run"], "error: missing argument 'experiment'; see penstock run --help\n"),
         (["run", "x"], "error: missing option '--scaler'; see penstock run --help\n"),
         (["run", "x", "y", "--scaler", "z"], "error: got unexpected extra argument(s) (y); see penstock run --help\n"),
@@ -78,4 +82,43 @@ def test_help_tells_every_default(ended: pytest.MonkeyPatch, capsys: pytest.Capt
     assert exit_code(ended, command, "--help") == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "[default: (to the end)]" in shown
-    assert shown.count("[default: (the experiment's") == 4
+    assert shown.count("[default: (the experiment's") == 7
+
+
+def commands(group: Any) -> Iterator[tuple[list[str], Any]]:
+    for name, each in group.commands.items():
+        yield [name], each
+        if hasattr(each, "commands"):
+            yield from (([name, *path], inner) for path, inner in commands(each))
+
+
+ALL = {" ".join(path): each for path, each in commands(get_command(build()))}
+
+
+def test_the_help_groups_all_commands_and_has_a_line_for_each(
+    ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended.setenv("COLUMNS", "80")
+    assert exit_code(ended, "-h") == 0
+    shown = capsys.readouterr().out.splitlines()
+    panels = [line.strip("╭─╮ ") for line in shown if line.startswith("╭")]
+    assert panels == ["Options", *GROUPS], "a command without a group would be among others"
+    lines = [line.strip("│ ") for line in shown]
+    for name in (name for name in ALL if " " not in name):
+        (said,) = (line for line in lines if line.split(" ")[0] == name)
+        assert said.endswith("."), said
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_every_command_has_a_short_help_option_and_an_example(
+    ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert exit_code(ended, *name.split(), "-h") == 0
+    assert "Usage: penstock" in capsys.readouterr().out
+    if name != "calibrate":  # its measurements have one each
+        assert (ALL[name].epilog or "").startswith("Example: ")
+
+
+def test_python_runs_the_package() -> None:
+    done = subprocess.run([sys.executable, "-m", "penstock", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("penstock ")

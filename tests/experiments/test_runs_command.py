@@ -1,0 +1,73 @@
+"""Run directories can be listed, compared and deleted; nothing else is ever deleted."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from penstock.command import build
+from penstock.errors import PenstockError
+from tests.experiments.synthetic import Toy, write_run
+
+Invoke = Callable[..., Result]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PENSTOCK_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return tmp_path / "runs"
+
+
+def penstock(*arguments: object, typed: str = "") -> Result:
+    return CliRunner().invoke(build(), list(map(str, arguments)), input=typed)
+
+
+def run_in_sim(folder: Path, *options: str) -> Path:
+    before = set(folder.glob("*-linear*"))
+    asked = ("binpack-workload-1", "--scaler", "linear", "--world", "sim", "--seconds", "10s", *options)
+    done = penstock("run", *asked, "--quiet")
+    assert done.exit_code == 0 and done.stdout == "", done.output
+    (made,) = set(folder.glob("*-linear*")) - before
+    return made
+
+
+def test_runs_are_listed_compared_and_deleted(folder: Path) -> None:
+    one, other = run_in_sim(folder), run_in_sim(folder, "--slo", "250ms", "--price", "3")
+    rows = {row["run"]: row for row in json.loads(penstock("runs", "list", "--json").stdout)}
+    assert len(rows) == 4, "two runs, and the comparison that each of them is"
+    assert rows[one.name]["verdict"] == "VALID" and rows[one.name]["bytes"] > 1000
+    assert one.name in penstock("runs", "list").stdout
+
+    changed = json.loads(penstock("runs", "diff", one, other, "--json").stdout)
+    assert changed["slo_s"] == [0.5, 0.25]
+    assert "run" not in changed and "seed" not in changed
+    assert "slo_s" in penstock("runs", "diff", one, other).stdout
+    assert "nothing differs" in penstock("runs", "diff", one, one).stdout
+
+    assert penstock("runs", "delete", one, typed="n\n").exit_code == 1
+    assert one.is_dir()
+    assert penstock("runs", "delete", one, typed="y\n").exit_code == 0
+    assert not one.exists() and other.is_dir()
+    old = 1_000_000_000
+    for path in (other, *other.iterdir()):
+        os.utime(path, (old, old))
+    assert penstock("runs", "delete", "--older-than", "7d", "--yes").exit_code == 0
+    assert not other.exists() and len(list(folder.iterdir())) == 2
+
+
+def test_nothing_but_runs_is_deleted(folder: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    for arguments in ([precious, "--yes"], [], [precious, "--older-than", "1s"]):
+        assert isinstance(penstock("runs", "delete", *arguments).exception, PenstockError)
+    assert precious.is_dir()
+
+
+def test_a_run_without_a_report_is_not_opened(folder: Path) -> None:
+    directory = write_run(folder, Toy())
+    result = penstock("runs", "open", directory.path)
+    assert isinstance(result.exception, PenstockError) and "no report.html" in str(result.exception)
