@@ -21,7 +21,6 @@ from experiments.experiment import Experiment, Options, run_spec
 from experiments.progress import RunProgress
 from experiments.worlds import make_world
 from penstock.errors import PenstockError
-from penstock.fleet_kinds import kind_of
 from penstock.rundir import RunDirectory, Verdict, slug
 from penstock.runspec import Fault, FaultKind, WorldName
 from penstock.systems import System
@@ -57,7 +56,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 def faults_of(system: System, world: WorldName) -> tuple[FaultKind, ...]:
     """All faults that a world has for a system, sorted."""
     if world == "sim":
-        return tuple(sorted(kind_of(system).load("faults")))
+        from simulator.world import simulated_faults
+
+        return tuple(sorted(simulated_faults(system)))
     from infra.runs.kinds import known_faults
 
     return tuple(sorted(known_faults(system, world)))

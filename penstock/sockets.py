@@ -2,6 +2,7 @@
 
 import os
 import socket
+from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Final
 
@@ -9,6 +10,22 @@ from penstock.errors import PenstockError
 
 SOCKET_PATH_BYTES: Final = 107
 """Longest path of a Unix socket on Linux (``sockaddr_un``, less the closing zero)."""
+
+
+LARGEST_BODY_BYTES: Final = 1_048_576
+"""Of an HTTP request: Kafka's default for a record."""
+MOST_CONNECTIONS: Final = 1024
+"""Of one HTTP server; further ones are answered 503."""
+
+
+async def read_body(chunks: AsyncIterable[bytes]) -> bytes | None:
+    """A request's body; None once it is larger than ``LARGEST_BODY_BYTES``."""
+    body = bytearray()
+    async for chunk in chunks:
+        body += chunk
+        if len(body) > LARGEST_BODY_BYTES:
+            return None
+    return bytes(body)
 
 
 def excess_bytes(path: Path) -> int:

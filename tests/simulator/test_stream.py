@@ -61,7 +61,12 @@ FAULTS = st.lists(
     st.one_of(
         st.builds(Fault, st.just("kill-worker"), at_s=st.floats(0, 8)),
         st.builds(Fault, st.just("freeze-workers"), at_s=st.floats(0, 8), seconds=st.floats(0.1, 5)),
-        st.builds(Fault, st.just("blind-monitor"), at_s=st.floats(0, 8), seconds=st.floats(0.1, 5)),
+        st.builds(
+            Fault,
+            st.sampled_from(["blind-monitor", "stop-broker", "restart-redis"]),
+            at_s=st.floats(0, 8),
+            seconds=st.floats(0.1, 5),
+        ),
     ),
     max_size=3,
 )
@@ -480,8 +485,8 @@ def test_a_freeze_within_the_session_costs_no_rebalance_and_a_longer_one_throws_
 
 def test_a_fault_that_is_not_simulated_is_refused_with_those_that_are() -> None:
     engine = make_engine(spec_of(seconds=20), uniform(100, 20))
-    with pytest.raises(PenstockError, match=re.escape("stop-broker@3+2")) as refusal:
-        engine.inject(Fault("stop-broker", 3, 2))
+    with pytest.raises(PenstockError, match=re.escape("stop-gateway@3+2")) as refusal:
+        engine.inject(Fault("stop-gateway", 3, 2))
     assert "kill-worker" in str(refusal.value)
 
 
