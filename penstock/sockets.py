@@ -12,18 +12,16 @@ SOCKET_PATH_BYTES: Final = 107
 """Longest path of a Unix socket on Linux (``sockaddr_un``, less the closing zero)."""
 
 
-LARGEST_BODY_BYTES: Final = 1_048_576
-"""Of an HTTP request: Kafka's default for a record."""
 MOST_CONNECTIONS: Final = 1024
 """Of one HTTP server; further ones are answered 503."""
 
 
-async def read_body(chunks: AsyncIterable[bytes]) -> bytes | None:
-    """A request's body; None once it is larger than ``LARGEST_BODY_BYTES``."""
+async def read_body(chunks: AsyncIterable[bytes], most_bytes: int) -> bytes | None:
+    """A request's body; None once it is larger than ``most_bytes``."""
     body = bytearray()
     async for chunk in chunks:
         body += chunk
-        if len(body) > LARGEST_BODY_BYTES:
+        if len(body) > most_bytes:
             return None
     return bytes(body)
 

@@ -139,6 +139,8 @@ class SimulatedGroup:
             if not member.killed:
                 member.thaw_s = max(member.thaw_s, until_s)
                 self._events.freeze(member.index, self._clock.now(), member.thaw_s)
+                if member.silent_since_s is not None:  # frozen as well: it thaws later
+                    self._event_queue.at(member.thaw_s, partial(self._thaw, member))
 
     def stop_coordinator(self, until_s: float) -> None:
         """No rebalance ends and no session times out until then; sessions begin anew when the coordinator is back."""

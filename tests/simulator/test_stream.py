@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.contracts import Decision, ReplicaEvent, StreamObservation
 from penstock.errors import PenstockError
-from penstock.runspec import Fault, WorkerSpec
+from penstock.runspec import Fault, FaultKind, WorkerSpec
 from penstock.schedule import Schedule
 from simulator.clock import nanos
 from simulator.engine import EventTable
@@ -481,6 +481,13 @@ def test_a_freeze_within_the_session_costs_no_rebalance_and_a_longer_one_throws_
     assert rebalances(2.0) == (1, 0)
     count, redelivered = rebalances(10.0)
     assert count > 1 and redelivered <= 2
+
+
+@pytest.mark.parametrize("kind", ["restart-redis", "stop-broker"])
+def test_a_member_that_was_frozen_before_a_longer_outage_serves_after_it(kind: FaultKind) -> None:
+    faults = [Fault("freeze-workers", 2.0, 1.6), Fault(kind, 2.5, 2.0)]
+    played = play(spec_of(seconds=8, initial_replicas=2), uniform(50, 8), faults=faults, drain_s=20)
+    assert played.engine.left() == 0
 
 
 def test_a_fault_that_is_not_simulated_is_refused_with_those_that_are() -> None:

@@ -36,6 +36,7 @@ MOST_MEMBERS = 10_000
 """Names that may report; a fleet is far smaller."""
 MOST_EPOCHS_AHEAD = 1_000_000
 """A member may know plans of a predecessor, but no epoch at which the next one would not fit into 64 bits."""
+LARGEST_REPORT_BYTES = 1_048_576
 REPORT = msgspec.json.Decoder(MemberReport)
 
 FoundT = TypeVar("FoundT")
@@ -188,7 +189,7 @@ class PlanService:
         self._check_group(request)
         replica = str(request.path_params["replica"])
         try:
-            report = read_record(REPORT, await read_body(request.stream()))
+            report = read_record(REPORT, await read_body(request.stream(), LARGEST_REPORT_BYTES))
         except msgspec.DecodeError as error:
             raise _refusal(400, f"{replica}: not a member report: {error}") from None
         with self._lock:

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from consumers.plan_client import PlanClient, PlanRefusedError
 from controller.fleets.stream.assignment import AssignmentPlanner
-from controller.fleets.stream.plan_service import PlanService
+from controller.fleets.stream.plan_service import LARGEST_REPORT_BYTES, PlanService
 from penstock.errors import PenstockError
 from penstock.plan import MemberPhase, MemberReport, PlanNotice
-from penstock.sockets import LARGEST_BODY_BYTES
 from tests.support.mutations import mutations
 
 GROUPS = ((0, 1), (2,))
@@ -201,7 +200,7 @@ def test_whatever_is_reported_the_service_answers_and_can_be_written_down(servic
         b'{"phase":"joined","at_ns":5,"epoch":%d}' % (2**63 - 1),
         b'{"phase":"joined","at_ns":5,"fallback":"\xff"}',
         b'{"phase":"joined","at_ns":5,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        b'{"phase":"joined","at_ns":5,"fallback":"' + b"x" * LARGEST_BODY_BYTES + b'"}',
+        b'{"phase":"joined","at_ns":5,"fallback":"' + b"x" * LARGEST_REPORT_BYTES + b'"}',
     ],
     ids=["100 bits", "64 bits", "not UTF-8", "deep", "large"],
 )
