@@ -84,6 +84,8 @@ class ChaosRun(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...]
     verdict: Verdict | None = None
     events: int = 0
+    failed: int = 0
+    """Failed and dead-lettered: they have their result, so this is no violation."""
     lost: int = 0
     finished_twice: int = 0
     in_flight: int = 0
@@ -218,6 +220,7 @@ def _carry_out(
         faults=faults,
         verdict=summary.verdict,
         events=balance.scheduled,
+        failed=balance.failed + balance.dead_lettered,
         lost=balance.lost,
         finished_twice=finished_twice(RunData(run)),
         in_flight=balance.in_flight,
