@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from penstock.records import Event, Payment, payment_decoder
+from penstock.records import Event, Payment, payment_decoder, read_record
 from penstock.signing import Signer
 
 REVIEW_SCORE = 60
@@ -54,7 +54,7 @@ def check(event: Event, signer: Signer) -> Payment:
     if not signer.verify(event):
         raise InvalidPaymentError("bad signature")
     try:
-        payment = payment_decoder.decode(event.payload)
+        payment = read_record(payment_decoder, event.payload)
     except msgspec.DecodeError as error:
         raise InvalidPaymentError(f"not a payment: {error}") from None
     validate(payment)

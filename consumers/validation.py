@@ -6,7 +6,7 @@ import msgspec
 
 from consumers.ledger import Booking
 from consumers.payment import InvalidPaymentError, check, score
-from penstock.records import Result, event_decoder
+from penstock.records import Result, event_decoder, read_record
 from penstock.runspec import RunSpec
 from penstock.signing import Signer
 
@@ -72,7 +72,7 @@ class RecordValidator:
     def validate(self, value: bytes | None) -> ValidatedRecord:
         """Read, verify, validate and score the event in a record's value."""
         try:
-            event = event_decoder.decode(value or b"")
+            event = read_record(event_decoder, value)
         except msgspec.DecodeError as error:
             return ValidatedRecord(reason=f"unreadable: {error}")
         known = event.id if event.run == self._signer.run else None

@@ -21,7 +21,6 @@ from experiments.experiment import Experiment, Options, run_spec
 from experiments.progress import RunProgress
 from experiments.worlds import make_world
 from penstock.errors import PenstockError
-from penstock.fleet_kinds import kind_of
 from penstock.rundir import RunDirectory, Verdict, slug
 from penstock.runspec import Fault, FaultKind, WorldName
 from penstock.systems import System
@@ -57,7 +56,9 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 def faults_of(system: System, world: WorldName) -> tuple[FaultKind, ...]:
     """All faults that a world has for a system, sorted."""
     if world == "sim":
-        return tuple(sorted(kind_of(system).load("faults")))
+        from simulator.world import simulated_faults
+
+        return tuple(sorted(simulated_faults(system)))
     from infra.runs.kinds import known_faults
 
     return tuple(sorted(known_faults(system, world)))
@@ -83,6 +84,8 @@ class ChaosRun(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[str, ...]
     verdict: Verdict | None = None
     events: int = 0
+    failed: int = 0
+    """Failed and dead-lettered: they have their result, so this is no violation."""
     lost: int = 0
     finished_twice: int = 0
     in_flight: int = 0
@@ -217,6 +220,7 @@ def _carry_out(
         faults=faults,
         verdict=summary.verdict,
         events=balance.scheduled,
+        failed=balance.failed + balance.dead_lettered,
         lost=balance.lost,
         finished_twice=finished_twice(RunData(run)),
         in_flight=balance.in_flight,

@@ -100,12 +100,12 @@ def _table(runs: "list[ChaosRun]", title: str) -> "Table":
     from report.terminal import plain_table
 
     table = plain_table(title)
-    for name in ("seed", "events", "lost", "twice", "left"):
+    for name in ("seed", "events", "failed", "lost", "twice", "left"):
         table.add_column(name, justify="right")
     table.add_column("verdict")
     table.add_column("faults", overflow="fold")
     for run in runs:
         left = run.in_flight + len(run.left_behind)
-        numbers = (run.seed, run.events, run.lost, run.finished_twice, left)
+        numbers = (run.seed, run.events, run.failed, run.lost, run.finished_twice, left)
         table.add_row(*map(str, numbers), "ERROR" if run.error else run.verdict or "", " ".join(run.faults))
     return table

@@ -7,11 +7,15 @@ partitions move as can be. Both the controller (which publishes plans) and the a
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from penstock.contracts import Groups
+from penstock.records import Int64
+
+MOST_PARTITIONS: Final = 100_000
+"""Of one member, in a report."""
 
 
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -101,11 +105,11 @@ class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Body of ``POST /groups/{group}/members/{replica}``: phase and partitions of a member."""
 
     phase: MemberPhase
-    at_ns: int
-    partitions: tuple[int, ...] = ()
-    generation: int = -1
-    epoch: int = -1
-    fallback: str = ""
+    at_ns: Int64
+    partitions: Annotated[tuple[Int64, ...], msgspec.Meta(max_length=MOST_PARTITIONS)] = ()
+    generation: Int64 = -1
+    epoch: Int64 = -1
+    fallback: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     """Why the leader answered with range instead of a plan, where it did."""
 
 

@@ -4,11 +4,14 @@ Times are wall-clock nanoseconds since the Unix epoch as int64. An event's ``id`
 schedule, so that (run, id) is unique and every count can be taken by distinct id.
 """
 
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 SCHEMA_VERSION = 1
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""An integer that the columns of results can hold. msgspec reads integers of any length."""
 
 Outcome = Literal["completed", "failed", "rejected", "dead-lettered"]
 
@@ -21,17 +24,17 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True):
     handed it to the client library, ``intended_ns`` when the schedule wanted it to.
     """
 
-    id: int
+    id: Int64
     run: str
     pipeline: str
     key: str
-    intended_ns: int
-    sent_ns: int
+    intended_ns: Int64
+    sent_ns: Int64
     payload: msgspec.Raw
     mac: str
-    deadline_ns: int | None = None
+    deadline_ns: Int64 | None = None
     job: str = ""
-    schema: int = SCHEMA_VERSION
+    schema: Int64 = SCHEMA_VERSION
 
 
 class Payment(msgspec.Struct, frozen=True):
@@ -100,3 +103,15 @@ encode = msgspec.json.Encoder().encode
 event_decoder = msgspec.json.Decoder(Event)
 payment_decoder = msgspec.json.Decoder(Payment)
 result_decoder = msgspec.json.Decoder(Result)
+
+RecordT = TypeVar("RecordT")
+
+
+def read_record(decoder: "msgspec.json.Decoder[RecordT]", value: "bytes | msgspec.Raw | None") -> RecordT:
+    """A record of anybody's bytes. Raises msgspec.DecodeError for all that is none; the decoder itself has errors of
+    other kinds for text that is not UTF-8 and for deep nesting.
+    """
+    try:
+        return decoder.decode(value or b"")
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None

@@ -39,6 +39,7 @@ from typing import IO, Any, Literal, TypeVar
 import msgspec
 
 from penstock.errors import ChangedRunError, PenstockError
+from penstock.records import read_record
 from penstock.runspec import RunSpec
 
 Verdict = Literal["VALID", "DEGRADED", "INVALID"]
@@ -212,7 +213,7 @@ def _sum_of(file: Path) -> FileSum:
 
 def _decode(file: Path, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=kind)
+        return read_record(msgspec.json.Decoder(kind), file.read_bytes())
     except FileNotFoundError:
         raise PenstockError(f"{file.parent}: incomplete run directory, missing {file.name}") from None
     except msgspec.DecodeError as error:
@@ -249,7 +250,7 @@ def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                yield decoder.decode(line)
+                yield read_record(decoder, line)
             except msgspec.ValidationError as error:
                 raise PenstockError(f"{path}:{number}: not a {kind.__name__}: {error}") from None
             except msgspec.DecodeError:

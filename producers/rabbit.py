@@ -12,7 +12,16 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
-from penstock.adapters.amqp import Link, Management, PublishOutcome, connection_name, main_queue, prefix, topic_queue
+from penstock.adapters.amqp import (
+    Link,
+    Management,
+    ManagementError,
+    PublishOutcome,
+    connection_name,
+    main_queue,
+    prefix,
+    topic_queue,
+)
 from penstock.adapters.result_topic import ResultTopic
 from penstock.errors import PenstockError
 from penstock.records import event_decoder, rejected
@@ -46,9 +55,9 @@ class RabbitClient:
         self._results = ResultTopic(endpoints.require("kafka"), spec.results_topic, f"{spec.run}-{NAME}")
         self._again: deque[tuple[str, bytes, Any]] = deque()
 
-    def open(self) -> None:
+    def open(self, timeout_s: float) -> None:
         """Connect ahead of the first event. Raises PenstockError."""
-        self._link.open()
+        self._link.open(timeout_s)
 
     def produce(self, topic: str, value: bytes, key: bytes, partition: int, on_delivery: Report, /) -> None:
         """Publish one event to its partition's queue. BufferError while the link is down, or too far behind."""
@@ -130,11 +139,17 @@ class RabbitSender(Sender):
 
     def check_topic(self, timeout_s: float = 10.0) -> None:
         """Connect ahead of the first event. Raises PenstockError if the broker or a queue is not there."""
-        self._client.open()
         until_s = time.monotonic() + timeout_s
+        self._client.open(timeout_s)
+        missing = set(self._queues)
         with closing(Management(self._endpoints.require("rabbitmq_management"))) as management:
-            while missing := set(self._queues).difference(management.names("queues", self.log.run)):
-                if time.monotonic() > until_s:
+            while missing:
+                try:
+                    missing = set(self._queues).difference(management.names("queues", self.log.run))
+                except ManagementError:  # a broker that has just been started serves it a little later
+                    if time.monotonic() > until_s:
+                        raise
+                if missing and time.monotonic() > until_s:
                     raise PenstockError(
                         f"RabbitMQ has no queue {', '.join(sorted(missing))}: the controller makes the queues of a run "
                         "before its sender starts"

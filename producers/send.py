@@ -24,6 +24,9 @@ from producers.rabbit import RabbitSender
 from producers.sender import Sender, make_producer
 from producers.shard import WHOLE, Shard
 
+BROKER_PATIENCE_S = 60.0
+"""A broker that is away when the sender starts may be in a fault that ends."""
+
 
 def send(directory: RunDirectory, endpoints: Endpoints, shard: Shard = WHOLE) -> SenderFigures:
     """Send the run in ``directory`` from its ``start_ns`` on, wait for all reports, write ``delivery.parquet``.
@@ -37,7 +40,7 @@ def send(directory: RunDirectory, endpoints: Endpoints, shard: Shard = WHOLE) ->
     signing_key = endpoints.signing_key_bytes()
     sender = make_sender(spec, schedule, signing_key, endpoints, shard)
     on_termination(sender.stop)
-    sender.check_topic()
+    sender.check_topic(BROKER_PATIENCE_S)
     REGISTRY.register(SenderMetrics(sender.log))
     name = f"{spec.run}-sender" + (f"-{shard.number}" if shard.of > 1 else "")
     expose(name, endpoints.scrape_targets, {"run": spec.run})

@@ -68,7 +68,7 @@ class SimulatedGroup:
         self._pause_s, self._cooperative, self._assigned = pause_s, cooperative, assigned
         self._running = False
         self._attempt = 0
-        self._ready_s = 0.0
+        self._ready_s = self._stalled_until_s = self._back_s = 0.0
         self._followed_epoch = -1
         self._expelled: list[Member] = []  # while frozen; they rejoin when they thaw
 
@@ -83,7 +83,7 @@ class SimulatedGroup:
         """Add a replica. It gets partitions with the rebalance that this begins."""
         index = self._events.new_replica()
         phase_s = float(self._rng.uniform(0.0, self._worker.heartbeat_s))
-        member = Member(name=name, index=index, heartbeat_phase_s=phase_s)
+        member = Member(name=name, index=index, heartbeat_phase_s=phase_s, thaw_s=self._stalled_until_s)
         self._events.stop(index)
         member.stopped = True
         self.members.append(member)
@@ -132,6 +132,29 @@ class SimulatedGroup:
             self._event_queue.at(member.thaw_s, partial(self._thaw, member))
             self._fall_silent(member)
 
+    def stall(self, until_s: float) -> None:
+        """No member finishes or starts an event until then; heartbeats go on."""
+        self._stalled_until_s = max(self._stalled_until_s, until_s)
+        for member in (*self.members, *self._expelled):
+            if not member.killed:
+                member.thaw_s = max(member.thaw_s, until_s)
+                self._events.freeze(member.index, self._clock.now(), member.thaw_s)
+                if member.silent_since_s is not None:  # frozen as well: it thaws later
+                    self._event_queue.at(member.thaw_s, partial(self._thaw, member))
+
+    def stop_coordinator(self, until_s: float) -> None:
+        """No rebalance ends and no session times out until then; sessions begin anew when the coordinator is back."""
+        self._back_s = max(self._back_s, until_s)
+        self._ready_s = max(self._ready_s, until_s)
+        if self._running:
+            self._attempt += 1  # a rebalance that was about to end waits for the coordinator
+            self._check()
+
+    @property
+    def away(self) -> bool:
+        """Whether the coordinator is stopped now."""
+        return self._clock.now() < self._back_s
+
     def _fall_silent(self, member: Member) -> None:
         since_s = self._clock.now() if member.silent_since_s is None else member.silent_since_s
         member.silent_since_s = since_s
@@ -140,6 +163,10 @@ class SimulatedGroup:
     def _expel(self, member: Member, since_s: float) -> None:
         """Expel a member that has sent no heartbeat for a session time-out."""
         if member not in self.members or member.silent_since_s != since_s:
+            return
+        anew_s = self._back_s + self._worker.session_timeout_s
+        if self._back_s > since_s and self._clock.now() < anew_s:
+            self._event_queue.at(anew_s, lambda: self._expel(member, since_s))
             return
         self.members.remove(member)
         if not member.killed:

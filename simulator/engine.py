@@ -6,7 +6,7 @@ start (``simulator.clock.nanos``); the world adds its virtual epoch.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, get_args
@@ -20,7 +20,7 @@ from penstock.contracts import Actuator, FleetObservation, Monitor
 from penstock.errors import PenstockError
 from penstock.records import SCHEMA_VERSION, Outcome
 from penstock.results import RESULT_SCHEMA
-from penstock.runspec import Fault, RunSpec
+from penstock.runspec import Fault, FaultKind, RunSpec
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -33,6 +33,14 @@ COMPLETED, FAILED, REJECTED, DEAD_LETTERED = range(len(OUTCOMES))
 """Outcome codes of an EventTable: positions in ``OUTCOMES``."""
 
 ROWS_PER_FILE = 1_000_000
+
+NOT_SIMULATED: Final[Mapping[FaultKind, str]] = {
+    "kill-gateway": "its gateway has no process: replicas are called directly",
+    "stop-gateway": "its gateway has no process: replicas are called directly",
+    "kill-dataflow": "its pipeline manager has no process of its own that could lose requests",
+    "restart-redis": "its pipeline manager books without a store",
+}
+"""Faults of the live world that some simulated fleet lacks, with the reason."""
 
 TEXT = pa.string()
 NAMES = [column.name for column in RESULT_SCHEMA if column.type == TEXT]
@@ -61,8 +69,10 @@ class Engine(Protocol):
         """Process everything that is due up to ``until_s``; an earlier time changes nothing."""
         ...
 
-    def inject(self, fault: Fault) -> None:
-        """Begin a fault at the engine's time (``fault.at_s``). PenstockError if the engine has no such fault."""
+    def inject(self, fault: Fault) -> bool:
+        """Begin a fault at the engine's time (``fault.at_s``); False if there was nothing to hit. PenstockError if the
+        engine has no such fault.
+        """
         ...
 
     def left(self) -> int:
@@ -77,7 +87,7 @@ class Engine(Protocol):
 class FaultInjection(ABC):
     """The faults of an engine, ``faults``, and how they begin."""
 
-    faults: Collection[str]
+    faults: Collection[FaultKind]
     blind_until_s = 0.0
     """Until then the monitor can read nothing."""
 
@@ -86,24 +96,29 @@ class FaultInjection(ABC):
     def now_s(self) -> float:
         """The engine's time."""
 
-    def inject(self, fault: Fault) -> None:
-        """Begin a fault now. PenstockError for one that the engine does not have."""
+    def inject(self, fault: Fault) -> bool:
+        """Begin a fault now; False if there was nothing to hit. PenstockError for one that the engine does not have."""
+        if fault.kind not in self.faults:
+            raise unsupported(fault, self.faults)
         until_s = self.now_s + fault.seconds
         match fault.kind:
             case "blind-monitor":
                 self.blind_until_s = max(self.blind_until_s, until_s)
             case "kill-worker":
-                self._kill_worker()
+                return self._kill_worker()
             case "freeze-workers":
                 self._freeze_workers(until_s)
-            case "stop-broker" if "stop-broker" in self.faults:
+            case "stop-broker":
                 self._stop_broker(until_s)
-            case _:
-                raise unsupported(fault, self.faults)
+            case "restart-redis":
+                self._stop_store(until_s)
+            case "kill-forwarder":
+                self._kill_forwarder()
+        return True
 
     @abstractmethod
-    def _kill_worker(self) -> None:
-        """A replica dies and comes again."""
+    def _kill_worker(self) -> bool:
+        """A replica dies and comes again; False if there is none."""
 
     @abstractmethod
     def _freeze_workers(self, until_s: float) -> None:
@@ -111,6 +126,14 @@ class FaultInjection(ABC):
 
     def _stop_broker(self, until_s: float) -> None:
         """The broker is away until then."""
+        raise NotImplementedError
+
+    def _stop_store(self, until_s: float) -> None:
+        """Redis is away until then: what is served is finished when it can be booked."""
+        raise NotImplementedError
+
+    def _kill_forwarder(self) -> None:
+        """Nothing is handed to a sub-queue until it has been started again."""
         raise NotImplementedError
 
 
@@ -202,4 +225,7 @@ class EventTable:
 
 def unsupported(fault: Fault, known: Collection[str]) -> PenstockError:
     """The error for a fault that an engine does not have, with those that it has."""
-    return PenstockError(f"--fault {fault}: this simulated fleet knows {', '.join(sorted(known)) or 'no faults'}")
+    reason = NOT_SIMULATED.get(fault.kind, "it has no such part")
+    return PenstockError(
+        f"--fault {fault}: this simulated fleet knows {', '.join(sorted(known)) or 'no faults'}; {reason}"
+    )

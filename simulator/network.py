@@ -15,12 +15,16 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import JobStatus, NetworkObservation, TopicStatus
 from penstock.distributions import ARRIVALS, SERVICE, Floats, draw_s, stream
 from penstock.errors import PenstockError
-from penstock.runspec import RunSpec
+from penstock.runspec import FaultKind, RunSpec
 from penstock.schedule import Schedule
 from penstock.systems import JobSpec, NetworkSystem
 from simulator.clock import nanos, whole_nanos
 from simulator.engine import EventTable
+from simulator.stations import FAULTS as COMMON_FAULTS
 from simulator.stations import StationEngine
+
+FAULTS: tuple[FaultKind, ...] = (*COMMON_FAULTS, "restart-redis")
+
 
 # --- arrivals --------------------------------------------------------------------------------------------------------
 
@@ -87,6 +91,8 @@ class NetworkEngine(StationEngine):
 
     A task is one visit: the visits of a job are numbered one after the other, job after job.
     """
+
+    faults = FAULTS
 
     def __init__(self, spec: RunSpec, schedule: Schedule) -> None:
         system = spec.system

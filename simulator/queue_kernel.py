@@ -29,9 +29,9 @@ NEXT_ARRIVAL, BUSY, MAIN_REJECTED, FED = range(4)
 heap), events lost at the main queue, entries of ``KernelState.fed`` in use.
 """
 
-BROKER_BACK_S, THAWED_S = range(2)
-"""Positions in ``KernelState.until_s``: until when nothing enters or leaves a queue, and until when containers stand
-still.
+BROKER_BACK_S, THAWED_S, STORE_BACK_S, FORWARDER_BACK_S = range(4)
+"""Positions in ``KernelState.until_s``: until when nothing enters or leaves a queue, until when containers stand still,
+until when no event can be booked as finished, and until when nothing is handed to a sub-queue.
 """
 
 
@@ -114,7 +114,7 @@ def new_state(arrival_s: Floats, service_s: Floats, pick: Floats, main_capacity:
     events["arrival_s"], events["service_s"], events["pick"] = arrival_s, service_s, pick
     state = KernelState(
         counts=np.zeros(4, dtype=np.int64),
-        until_s=np.zeros(2),
+        until_s=np.zeros(4),
         events=events,
         queues=_records(QUEUE, 2),
         containers=_records(CONTAINER, 1),
@@ -220,7 +220,7 @@ def _serve(state: KernelState, container: int, event: int, now_s: float) -> None
     state.queues[state.containers[container].queue_of].in_service += 1
     if np.isnan(state.containers[container].first_start_s):
         state.containers[container].first_start_s = start_s
-    _begin(state, container, start_s + state.events[event].service_s)
+    _begin(state, container, max(start_s + state.events[event].service_s, state.until_s[STORE_BACK_S]))
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
@@ -268,6 +268,8 @@ def _choose(state: KernelState, pick: float, only_with_room: bool, pull: bool) -
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
 def flush(state: KernelState, pull: bool, now_s: float) -> None:
     """The main queue hands out what it holds, in order, as long as some queue has room."""
+    if now_s < state.until_s[FORWARDER_BACK_S]:
+        return
     while state.queues[MAIN].waiting > 0:
         queue = _choose(state, state.events[state.queues[MAIN].head].pick, True, pull)
         if queue == NONE:
@@ -349,7 +351,8 @@ def run(state: KernelState, until_s: float, inclusive: bool, hold: bool, pull: b
     while True:
         end_s = state.heap[0].end_s if state.counts[BUSY] > 0 else np.inf
         event = state.counts[NEXT_ARRIVAL]
-        arrival_s = max(state.events[event].arrival_s, state.until_s[BROKER_BACK_S]) if event < events else np.inf
+        handed_s = max(state.until_s[BROKER_BACK_S], state.until_s[FORWARDER_BACK_S])
+        arrival_s = max(state.events[event].arrival_s, handed_s) if event < events else np.inf
         if end_s <= arrival_s:
             if end_s > until_s or end_s == np.inf:
                 return

@@ -19,7 +19,8 @@ from penstock.apps import AppReport
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import Accepted, Decision, Phase, ReplicaEvent
 from penstock.distributions import QUEUE_ROUTING, QUEUE_SERVICE, draw_s, stream
-from penstock.runspec import RunSpec
+from penstock.measured import RESTART_S
+from penstock.runspec import FaultKind, RunSpec
 from penstock.schedule import Schedule
 from penstock.systems import QueueSystem
 from simulator.clock import EventQueue, nanos
@@ -28,8 +29,10 @@ from simulator.queue_kernel import (
     BROKER_BACK_S,
     BUSY,
     FED,
+    FORWARDER_BACK_S,
     MAIN,
     NONE,
+    STORE_BACK_S,
     THAWED_S,
     UNBOUNDED,
     flush,
@@ -39,7 +42,14 @@ from simulator.queue_kernel import (
     run,
 )
 
-FAULTS = ("blind-monitor", "freeze-workers", "kill-worker", "stop-broker")
+FAULTS: tuple[FaultKind, ...] = (
+    "blind-monitor",
+    "freeze-workers",
+    "kill-forwarder",
+    "kill-worker",
+    "restart-redis",
+    "stop-broker",
+)
 
 
 def draw(system: QueueSystem, events: int, seed: int) -> tuple[Floats, Floats]:
@@ -345,14 +355,27 @@ class SimulatedQueueFleet(FaultInjection):
         self.state.until_s[BROKER_BACK_S] = max(self.state.until_s[BROKER_BACK_S], until_s)
         self._event_queue.at(until_s, self._resume)
 
-    def _kill_worker(self) -> None:
+    def _kill_forwarder(self) -> None:
+        """Events wait in the main queue until it has been started again."""
+        until_s = self.now_s + RESTART_S / self.spec.speed
+        self.state.until_s[FORWARDER_BACK_S] = until_s
+        self._event_queue.at(until_s, self._resume)
+
+    def _stop_store(self, until_s: float) -> None:
+        """What is served by then is finished then."""
+        self.state.until_s[STORE_BACK_S] = max(self.state.until_s[STORE_BACK_S], until_s)
+        busy = int(self.state.counts[BUSY])
+        self.state.heap["end_s"][:busy] = np.maximum(self.state.heap["end_s"][:busy], until_s)
+        self._take_out_of_heap(NONE)
+
+    def _kill_worker(self) -> bool:
         """The container of the lowest number that serves, else that is idle, dies; it is started again under its name.
         Its event goes back to the head of where it came from.
         """
         state = self.state
         self._note_first_events()
         if not self._running:
-            return
+            return False
         victim = min(self._running, key=lambda number: (state.containers["event_of"][number] == NONE, number))
         queue, event = int(state.containers["queue_of"][victim]), int(state.containers["event_of"][victim])
         if event == NONE:
@@ -368,8 +391,10 @@ class SimulatedQueueFleet(FaultInjection):
         self.replica_set.lose_container(self._queue_of(victim), self.workers[victim], nanos(self.now_s), "killed")
         self._settle()
         self._resume()
+        return True
 
     def _take_out_of_heap(self, victim: int) -> None:
+        """Without ``victim`` (``NONE``: with all), in order."""
         heap, busy = self.state.heap, int(self.state.counts[BUSY])
         kept = [place for place in range(busy) if heap["ending"][place] != victim]
         # What is in order is a heap, too.

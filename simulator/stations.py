@@ -8,7 +8,7 @@ these in the order in which they were planned.
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, Final, Self, TypeVar
@@ -19,14 +19,14 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import Accepted, Decision, FleetObservation, Phase, ReplicaCounts, ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.limits import clamp_targets
-from penstock.runspec import RunSpec
+from penstock.runspec import FaultKind, RunSpec
 from penstock.schedule import Schedule
 from simulator.clock import nanos, seconds
 from simulator.engine import COMPLETED, EventTable, FaultInjection, Ints
 
 FINISH, JOIN, RETRY, DELIVER = range(4)
 
-FAULTS: Final = ("blind-monitor", "freeze-workers", "kill-worker", "stop-broker")
+FAULTS: Final[tuple[FaultKind, ...]] = ("blind-monitor", "freeze-workers", "kill-worker", "stop-broker")
 BLINDED: Final = "the monitor was blinded on purpose"
 
 NEVER: Final = 1 << 62
@@ -69,7 +69,7 @@ class StationEngine(FaultInjection):
     and ``taken`` (when which task was taken up, for whoever reads them to take away).
     """
 
-    faults = FAULTS
+    faults: Collection[FaultKind] = FAULTS
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class StationEngine(FaultInjection):
         self._heap: list[tuple[int, int, int, int, _Replica | None]] = []
         self._ticket = 0
         self._events: list[ReplicaEvent] = []
-        self._frozen_until_ns = self._broker_back_ns = 0
+        self._frozen_until_ns = self._broker_back_ns = self._store_back_ns = 0
         for station in range(count):
             self._grow(station, initial, start_up_ns=0)
         self._run_until(0, arrivals=False)
@@ -228,6 +228,7 @@ class StationEngine(FaultInjection):
         if replica.phase == "joined":
             self._enter(replica, "first-event")
         done_ns = max(now_ns, self._frozen_until_ns) + self.service_ns[task] + self._call_ns
+        done_ns = max(done_ns, self._store_back_ns)
         replica.ticket = self._at(done_ns, FINISH, replica=replica)
 
     def _finish(self, replica: _Replica) -> None:
@@ -349,7 +350,7 @@ class StationEngine(FaultInjection):
         """Nothing from outside comes in until it is back."""
         self._broker_back_ns = max(self._broker_back_ns, nanos(until_s))
 
-    def _kill_worker(self) -> None:
+    def _kill_worker(self) -> bool:
         """The oldest busy replica ends, else the oldest idle one; its task is served again, a new replica comes."""
         serving = [
             replica
@@ -358,7 +359,7 @@ class StationEngine(FaultInjection):
             if replica.phase in ("joined", "first-event", "draining")
         ]
         if not serving:
-            return
+            return False
         victim = min(serving, key=lambda replica: (replica.task < 0, replica.index))
         station, wanted = victim.station, victim.phase != "draining"
         if victim.task >= 0:
@@ -375,6 +376,7 @@ class StationEngine(FaultInjection):
         if wanted:
             self._grow(station, 1, self._start_up_ns, "replaces one that was killed")
         self._dispatch(station)
+        return True
 
     def _freeze_workers(self, until_s: float) -> None:
         """What is in service ends later by as long as the workers stand still."""
@@ -382,12 +384,21 @@ class StationEngine(FaultInjection):
         longer_ns = until_ns - max(self.now_ns, self._frozen_until_ns)
         if longer_ns <= 0:
             return
+        self._finish_later(lambda end_ns: end_ns + longer_ns)
+        self._frozen_until_ns = until_ns
+
+    def _stop_store(self, until_s: float) -> None:
+        """What is served by then is finished then."""
+        self._store_back_ns = until_ns = max(self._store_back_ns, nanos(until_s))
+        self._finish_later(lambda end_ns: max(end_ns, until_ns))
+
+    def _finish_later(self, end_of: Callable[[int], int]) -> None:
+        """What is in service ends at ``end_of`` its end."""
         ends = {replica.ticket: at_ns for at_ns, kind, _, _, replica in self._heap if kind == FINISH and replica}
         for fleet in self._replicas:
             for replica in fleet.values():
                 if replica.task >= 0:
-                    replica.ticket = self._at(ends[replica.ticket] + longer_ns, FINISH, replica=replica)
-        self._frozen_until_ns = until_ns
+                    replica.ticket = self._at(end_of(ends[replica.ticket]), FINISH, replica=replica)
 
     # --- observations and results -------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from penstock.distributions import draw_s
 from penstock.errors import PenstockError
 from penstock.limits import clamp_targets
 from penstock.plan import range_groups
-from penstock.runspec import RunSpec, WorkerSpec
+from penstock.runspec import FaultKind, RunSpec, WorkerSpec
 from penstock.schedule import Schedule
 from penstock.systems import StreamSystem
 from simulator.clock import EventQueue, VirtualClock, nanos
@@ -26,7 +26,14 @@ from simulator.consumer_group import SimulatedGroup
 from simulator.engine import EventTable, FaultInjection, Floats
 from simulator.partitions import PartitionedEvents
 
-FAULTS = ("kill-worker", "freeze-workers", "blind-monitor")
+FAULTS: tuple[FaultKind, ...] = (
+    "blind-monitor",
+    "freeze-workers",
+    "kill-worker",
+    "restart-redis",
+    "stop-broker",
+)
+AWAY = "the broker is stopped"
 SERVICE, HEARTBEATS, READINGS = range(3)
 """Streams of random numbers that a seed makes; only append."""
 
@@ -191,7 +198,11 @@ class StreamEngine(FaultInjection):
         self._await_more()
 
     def _read(self) -> OffsetReading:
-        """Offsets as a monitor reads them now."""
+        """Offsets as a monitor reads them now; none from a broker that is away."""
+        if self.group.away:
+            fields = ("end_offset", "committed_offset")
+            unknown = {f"partitions.{p}.{field}": AWAY for p in range(self._spec.partitions) for field in fields}
+            return OffsetReading(self.now_s, {}, {}, unknown)
         late_s = self._late_s
         if self._system.staleness_sd_s:
             spread_s = self._streams[READINGS].normal(0.0, self._system.staleness_sd_s, self._spec.partitions)
@@ -237,20 +248,31 @@ class StreamEngine(FaultInjection):
         self._frozen_until_s = max(self._frozen_until_s, until_s)
         self.group.freeze(until_s)
 
-    def _kill_worker(self) -> None:
+    def _stop_store(self, until_s: float) -> None:
+        """No worker finishes an event until then; all keep their sessions."""
+        self._frozen_until_s = max(self._frozen_until_s, until_s)
+        self.group.stall(until_s)
+
+    def _stop_broker(self, until_s: float) -> None:
+        """No worker gets or finishes an event until then, and nobody joins; sessions begin anew when it is back."""
+        self._stop_store(until_s)
+        self.group.stop_coordinator(until_s)
+
+    def _kill_worker(self) -> bool:
         """SIGKILL to the first replica by name; its supervisor starts it again under the same name."""
         names = sorted(self._replicas.replicas)
         if not names:
-            return
+            return False
         name = names[0]
         self.group.kill(name)
         self._fresh = [each for each in self._fresh if each[0] != name]
         replica = self._replicas.replicas[name]
         if replica.phase == "draining":
             self._replicas.remove([name], nanos(self.now_s))
-            return
-        self._replicas.respawn(name, nanos(self.now_s), "killed")
-        self._start(name)
+        else:
+            self._replicas.respawn(name, nanos(self.now_s), "killed")
+            self._start(name)
+        return True
 
     def _change(self, target: int, groups: Groups) -> None:
         """The plan first, then the count, as ``ProcessActuator`` does it."""

@@ -4,19 +4,21 @@ Nothing that is written depends on the wall clock: a run of one seed has the sam
 by byte, on every machine.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 import msgspec
 
 from controller.journal import DecisionsFile, ReplicasFile
-from controller.loop import Loop, check_kinds
+from controller.loop import Loop, LoopState, check_kinds
 from penstock.fleet_kinds import kind_of
+from penstock.measured import RESTART_S
 from penstock.registry import make_scaler
 from penstock.rundir import JsonLines, RunDirectory
-from penstock.runspec import Fault, FaultRecord, RunSpec
+from penstock.runspec import Fault, FaultKind, FaultRecord, RunSpec
 from penstock.schedule import Schedule
+from penstock.systems import QueueSystem
 from penstock.world import Progress, World
 from simulator.clock import EPOCH_NS, VirtualClock, nanos
 from simulator.engine import Engine, unsupported
@@ -26,9 +28,17 @@ DRAIN_STALL_S = 30.0
 """A drain without progress for this long ends; the events that are left count as in flight."""
 
 
+def simulated_faults(system: msgspec.Struct) -> frozenset[FaultKind]:
+    """The faults of a simulated system: those of its engine, and of the controller, which every engine has."""
+    known: set[FaultKind] = {*kind_of(system).load("faults"), "kill-controller"}
+    if isinstance(system, QueueSystem) and system.forwarding == "pull":
+        known.discard("kill-forwarder")
+    return frozenset(known)
+
+
 def check_faults(system: msgspec.Struct, faults: Iterable[Fault]) -> None:
-    """Raise PenstockError for the first fault that the simulated kind of fleet does not have, with those it has."""
-    known: Collection[str] = kind_of(system).load("faults")
+    """Raise PenstockError for the first fault that the simulated system does not have, with those it has."""
+    known = simulated_faults(system)
     for fault in faults:
         if fault.kind not in known:
             raise unsupported(fault, known)
@@ -67,17 +77,23 @@ class _Run:
         self.decisions = DecisionsFile(directory, EPOCH_NS)
         self.replicas = ReplicasFile(directory, EPOCH_NS)
         self.faults = JsonLines(directory.faults_file)
-        self.loop = Loop(
-            fleet=spec.fleet,
-            clock=self.clock,
-            monitor=self.engine.monitor,
-            actuator=self.engine.actuator,
-            acting=acting,
-            shadows=shadows,
-            journals=(self.decisions,),
-            tick_phase_s=spec.tick_phase_s,
-            seed=spec.seed,
-        )
+        self._lasting_until_s: dict[FaultKind, float] = {}
+
+        def make_loop(resume: LoopState | None = None) -> Loop:
+            return Loop(
+                fleet=spec.fleet,
+                clock=self.clock,
+                monitor=self.engine.monitor,
+                actuator=self.engine.actuator,
+                acting=acting,
+                shadows=shadows,
+                journals=(self.decisions,),
+                tick_phase_s=spec.tick_phase_s,
+                seed=spec.seed,
+                resume=resume,
+            )
+
+        self._make_loop, self.loop = make_loop, make_loop()
 
     def start(self) -> RunSpec:
         self.spec = msgspec.structs.replace(self.spec, start_ns=EPOCH_NS)
@@ -86,13 +102,28 @@ class _Run:
 
     def wait_until(self, until_s: float) -> None:
         self.clock.limit_s = limit_s = max(self.clock.limit_s, until_s)
+        self.clock.sleep_until(self._lasting_until_s.get("kill-controller", 0.0))
         self.loop.run(lambda: self.clock.now() >= limit_s)
         self.clock.sleep_until(limit_s)
 
     def inject(self, fault: Fault) -> None:
-        self.engine.inject(fault)
-        at_ns = EPOCH_NS + nanos(self.clock.now())
-        self.faults.append(FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail="simulated"))
+        """As in a live run: a fault has no effect while one of its kind lasts. A killed controller continues from its
+        snapshot after ``RESTART_S``, at the run's speed.
+        """
+        check_faults(self.spec.system, [fault])
+        now_s, detail = self.clock.now(), "simulated"
+        hit = now_s >= self._lasting_until_s.get(fault.kind, 0.0)
+        if not hit:
+            detail = "the one before still lasts"
+        elif fault.kind == "kill-controller":
+            self.loop = self._make_loop(self.loop.snapshot())
+            self._lasting_until_s[fault.kind] = now_s + RESTART_S / self.spec.speed
+        else:
+            hit = self.engine.inject(fault)
+            self._lasting_until_s[fault.kind] = now_s + fault.seconds
+            detail = detail if hit else "no replica was running"
+        at_ns = EPOCH_NS + nanos(now_s)
+        self.faults.append(FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail=detail, hit=hit))
 
     def drain(self) -> int:
         left = self.engine.left()

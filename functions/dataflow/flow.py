@@ -18,7 +18,7 @@ from functions.dataflow.graph import Pipeline
 from functions.dataflow.request import Delivery, Request, Visit
 from penstock.clock import NANOS_PER_SECOND
 from penstock.functions import EPOCH_S, RETRY_S, PipelineSnapshot
-from penstock.records import Event, Outcome, Result, event_decoder, rejected
+from penstock.records import Event, Outcome, Result, event_decoder, read_record, rejected
 from penstock.signing import Signer
 
 log = logging.getLogger(__name__)
@@ -107,8 +107,8 @@ class Flow:
     def _read(self, value: bytes) -> tuple[Event | None, str]:
         """The event, and the reason if it is refused. Without a valid signature its id is not trusted."""
         try:
-            event = event_decoder.decode(value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            event = read_record(event_decoder, value)
+        except msgspec.DecodeError as error:
             return None, f"unreadable: {error}"
         if event.run != self._signer.run:
             return None, f"belongs to run {event.run!r}"

@@ -22,6 +22,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.graph import Graph
+from penstock.records import read_record
 from penstock.systems import FunctionSpec, FunctionSystem
 
 INPUT = "input"
@@ -104,7 +105,7 @@ class Pipeline:
     def parse(cls, text: bytes) -> "Pipeline":
         """A pipeline from JSON."""
         try:
-            written = msgspec.json.decode(text, type=PipelineFile)
+            written = read_record(msgspec.json.Decoder(PipelineFile), text)
         except msgspec.DecodeError as error:
             raise PenstockError(f"not a pipeline: {error}") from None
         there = ", ".join(written.functions)

@@ -3,12 +3,16 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from penstock.contracts import ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.rundir import JsonLines, RunDirectory, read_lines, slug
 from penstock.runspec import RunSpec, ScalerSpec
+from tests.support.mutations import mutations
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -71,3 +75,39 @@ def test_a_line_of_the_wrong_shape_is_named_with_its_number(tmp_path: Path) -> N
 
 def test_slugs_have_letters_digits_and_dashes_only() -> None:
     assert slug("My Scaler: <b>v2</b>") == "my-scaler-b-v2-b"
+
+
+# --- hostile input ---------------------------------------------------------------------------------------------------
+
+SPEC = msgspec.json.encode(RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="s"), duration_s=10))
+LINE = msgspec.json.encode(ReplicaEvent("f", "f-0", "joined", 5, "Grüße"))
+in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+
+
+@in_one_folder
+@given(content=st.binary(max_size=100) | mutations(SPEC))
+def test_any_run_json_is_read_or_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    try:
+        assert isinstance(RunDirectory(tmp_path).spec(), RunSpec)
+    except PenstockError as error:
+        assert "run.json" in str(error)
+
+
+@in_one_folder
+@given(cut=st.integers(0, len(LINE)))
+def test_a_line_torn_within_a_letter_is_skipped(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "replicas.jsonl"
+    path.write_bytes(LINE + b"\n" + LINE[:cut])
+    assert len(list(read_lines(path, ReplicaEvent))) == 1 + (cut == len(LINE))
+
+
+@in_one_folder
+@given(content=mutations(LINE + b"\n" + LINE + b"\n"))
+def test_any_journal_is_read_or_refused_by_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "replicas.jsonl"
+    path.write_bytes(content)
+    try:
+        assert all(isinstance(event, ReplicaEvent) for event in read_lines(path, ReplicaEvent))
+    except PenstockError as error:
+        assert "replicas.jsonl:" in str(error)

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -14,9 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from pydantic import SecretStr
 
 from infra.local.services import LocalServices
-from penstock.adapters.amqp import AmqpDelivery, Link, main_queue, topic_queue
+from penstock.adapters.amqp import AmqpDelivery, Link, Management, ManagementError, main_queue, topic_queue
 from penstock.errors import PenstockError
 from penstock.records import Event, Result, event_decoder, result_decoder
 from penstock.rundir import RunDirectory
@@ -26,7 +28,7 @@ from penstock.settings import Endpoints
 from penstock.signing import Signer
 from penstock.systems import JobSpec, NetworkSystem, QueueSystem, System, TopicSpec
 from producers.delivery import SenderFigures
-from producers.rabbit import queues_of
+from producers.rabbit import RabbitSender, queues_of
 from producers.schedule import make_schedule
 from producers.workloads.synthetic import Constant
 from tests.support.broker_view import BrokerView
@@ -52,6 +54,22 @@ def spec_of(system: System, run: str = "r", lead_s: float = 0.0) -> RunSpec:
 
 def kinds(*of_events: int) -> Schedule:
     return Schedule(np.zeros(len(of_events), dtype=np.int64), np.asarray(of_events, dtype=np.int16), 1.0)
+
+
+def test_a_sender_waits_for_a_broker_that_is_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[object] = [ManagementError("no answer"), (), ("r.main",)]
+    waited: list[float] = []
+
+    def names(self: Management, kind: str, run: str) -> object:
+        if isinstance(answer := answers.pop(0), ManagementError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Management, "names", names)
+    monkeypatch.setattr("producers.rabbit.RabbitClient", lambda *_: SimpleNamespace(open=waited.append))
+    endpoints = Endpoints(rabbitmq_management=SecretStr("http://u:p@127.0.0.1:1"))
+    RabbitSender(spec_of(BANK), kinds(0), KEY, endpoints).check_topic(60.0)
+    assert (answers, waited) == ([], [60.0])
 
 
 def test_events_of_a_bank_go_to_the_main_queue_and_jobs_to_the_first_topic_of_their_route() -> None:

@@ -413,7 +413,7 @@ def test_a_killed_container_comes_back_and_its_event_is_served_again_first(forwa
     ]  # fmt: skip
 
 
-kinds = st.sampled_from(["kill-worker", "freeze-workers", "stop-broker", "scale"])
+kinds = st.sampled_from(["kill-worker", "freeze-workers", "stop-broker", "restart-redis", "kill-forwarder", "scale"])
 
 
 @pytest.mark.parametrize("scaled", ["queues", "containers"])
@@ -501,7 +501,7 @@ def test_while_the_broker_is_away_nothing_enters_or_leaves_a_queue_and_nothing_i
 
 def test_an_unknown_fault_is_told_with_the_known_ones() -> None:
     with pytest.raises(PenstockError, match="kill-worker"):
-        bank(ONE_QUEUE, schedule_at([], 9)).inject(Fault("restart-redis", 0))
+        bank(ONE_QUEUE, schedule_at([], 9)).inject(Fault("kill-dataflow", 0))
 
 
 # --- ports -----------------------------------------------------------------------------------------------------------

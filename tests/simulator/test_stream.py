@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.contracts import Decision, ReplicaEvent, StreamObservation
 from penstock.errors import PenstockError
-from penstock.runspec import Fault, WorkerSpec
+from penstock.runspec import Fault, FaultKind, WorkerSpec
 from penstock.schedule import Schedule
 from simulator.clock import nanos
 from simulator.engine import EventTable
@@ -61,7 +61,12 @@ FAULTS = st.lists(
     st.one_of(
         st.builds(Fault, st.just("kill-worker"), at_s=st.floats(0, 8)),
         st.builds(Fault, st.just("freeze-workers"), at_s=st.floats(0, 8), seconds=st.floats(0.1, 5)),
-        st.builds(Fault, st.just("blind-monitor"), at_s=st.floats(0, 8), seconds=st.floats(0.1, 5)),
+        st.builds(
+            Fault,
+            st.sampled_from(["blind-monitor", "stop-broker", "restart-redis"]),
+            at_s=st.floats(0, 8),
+            seconds=st.floats(0.1, 5),
+        ),
     ),
     max_size=3,
 )
@@ -478,10 +483,17 @@ def test_a_freeze_within_the_session_costs_no_rebalance_and_a_longer_one_throws_
     assert count > 1 and redelivered <= 2
 
 
+@pytest.mark.parametrize("kind", ["restart-redis", "stop-broker"])
+def test_a_member_that_was_frozen_before_a_longer_outage_serves_after_it(kind: FaultKind) -> None:
+    faults = [Fault("freeze-workers", 2.0, 1.6), Fault(kind, 2.5, 2.0)]
+    played = play(spec_of(seconds=8, initial_replicas=2), uniform(50, 8), faults=faults, drain_s=20)
+    assert played.engine.left() == 0
+
+
 def test_a_fault_that_is_not_simulated_is_refused_with_those_that_are() -> None:
     engine = make_engine(spec_of(seconds=20), uniform(100, 20))
-    with pytest.raises(PenstockError, match=re.escape("stop-broker@3+2")) as refusal:
-        engine.inject(Fault("stop-broker", 3, 2))
+    with pytest.raises(PenstockError, match=re.escape("stop-gateway@3+2")) as refusal:
+        engine.inject(Fault("stop-gateway", 3, 2))
     assert "kill-worker" in str(refusal.value)
 
 

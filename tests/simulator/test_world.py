@@ -1,6 +1,8 @@
 """Whole runs in virtual time through the driver: directory, measures, verdict, report; one seed, the same bytes."""
 
 import dataclasses
+import math
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,20 +21,21 @@ from experiments.driver import describe, schedule_of
 from experiments.experiment import Experiment, Options, fitting_scalers, parse_faults, run_spec, system_at_speed
 from experiments.progress import RunProgress
 from experiments.worlds import make_world
+from infra.runs.kinds import known_faults
 from penstock.errors import PenstockError
 from penstock.fleet_kinds import fleet_kinds, kind_of
-from penstock.measured import START_UP_S
+from penstock.measured import RESTART_S, START_UP_S
 from penstock.results import RESULT_SCHEMA
 from penstock.rundir import RunDirectory, read_lines
-from penstock.runspec import FaultKind, FaultRecord, WorkerSpec
-from penstock.systems import FunctionSystem, NetworkSystem, QueueSystem, StreamSystem
+from penstock.runspec import Fault, FaultKind, FaultRecord, WorkerSpec
+from penstock.systems import FunctionSystem, NetworkSystem, QueueSystem, StreamSystem, System
 from report import write_report
 from report.analysis.measurement import analyse, summary_of
 from report.analysis.run_data import RunData
 from report.analysis.summary import RunSummary
 from simulator.clock import EPOCH_NS
-from simulator.engine import OUTCOMES, EventTable
-from simulator.world import SimWorld, check_faults
+from simulator.engine import NOT_SIMULATED, OUTCOMES, EventTable
+from simulator.world import SimWorld, check_faults, simulated_faults
 from tests.experiments.steady import STEADY as STEADY_60
 from tests.simulator.playing import spec_of
 
@@ -122,11 +125,13 @@ def test_faults_are_written_down_and_nothing_is_lost(tmp_path: Path) -> None:
 
 
 def test_a_fault_that_cannot_be_simulated_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    with pytest.raises(PenstockError, match=r"stop-broker@3\+2: .* knows blind-monitor, freeze-workers, kill-worker"):
+    with pytest.raises(
+        PenstockError, match=r"stop-gateway@3\+2: .* knows blind-monitor, .*; its gateway has no process"
+    ):
         play(
             tmp_path,
             "linear",
-            Options(world="sim", seconds=10, faults=parse_faults(["kill-worker@1", "stop-broker@3+2"])),
+            Options(world="sim", seconds=10, faults=parse_faults(["kill-worker@1", "stop-gateway@3+2"])),
         )
     assert not list(tmp_path.iterdir())
 
@@ -153,7 +158,70 @@ def test_what_is_refused_beforehand_is_what_the_engine_would_refuse(kind: type[m
             except PenstockError:
                 when_due.add(fault.kind)
     assert beforehand == when_due
-    assert set(get_args(FaultKind)) > beforehand >= {"kill-controller", "restart-redis"}
+    assert set(get_args(FaultKind)) > beforehand >= {"kill-gateway", "stop-gateway"}
+
+
+@pytest.mark.parametrize("kind", [StreamSystem, QueueSystem, FunctionSystem, NetworkSystem])
+def test_each_fault_of_a_live_run_is_simulated_or_refused_with_its_reason(kind: type[System]) -> None:
+    for system in {each.name: each.system for each in EXPERIMENTS.values() if type(each.system) is kind}.values():
+        live, simulated = set(known_faults(system, "local")), simulated_faults(system)
+        assert simulated <= live
+        for name in live - simulated:
+            with pytest.raises(PenstockError, match=re.escape(NOT_SIMULATED[name])):
+                check_faults(system, [Fault(name, 1.0)])
+        assert {"kill-worker", "freeze-workers", "stop-broker", "kill-controller", "blind-monitor"} <= simulated
+        if kind is not FunctionSystem:
+            assert live == simulated
+
+
+# --- a killed controller ---------------------------------------------------------------------------------------------
+
+
+def test_a_killed_controller_continues_from_its_snapshot_with_the_ticks_missed(tmp_path: Path) -> None:
+    plain, _ = play(tmp_path / "plain", "linear", Options(world="sim", seconds=40))
+    options = Options(world="sim", seconds=40, faults=parse_faults(["kill-controller@20.5", "kill-controller@20.6"]))
+    directory, summary = play(tmp_path / "killed", "linear", options)
+    ticks = list(read_ticks(directory))
+    assert [tick.decisions for tick in ticks if tick.tick <= 20] == [
+        tick.decisions for tick in read_ticks(plain) if tick.tick <= 20
+    ]
+    (after,) = [tick for tick in ticks if tick.skipped]
+    assert after.tick == math.floor(20.5 + RESTART_S - 0.1)
+    assert after.skipped == after.tick - 21
+    assert after.observation.last_scale_s is not None, "the run had scaled before"
+    assert summary.conservation.exact
+    hits = [record.hit for record in read_lines(directory.faults_file, FaultRecord)]
+    assert hits == [True, False], "the second meets a controller that does not run"
+
+
+@pytest.mark.parametrize("kind", [StreamSystem, QueueSystem, FunctionSystem, NetworkSystem])
+@pytest.mark.parametrize("fault", ["stop-broker@10+4", "restart-redis@10+4", "kill-forwarder@10", "kill-controller@10"])
+def test_nothing_is_lost_in_a_simulated_fault(kind: type[System], fault: str, tmp_path: Path) -> None:
+    experiment = next(each for each in EXPERIMENTS.values() if type(each.system) is kind)
+    (parsed,) = parse_faults([fault])
+    if parsed.kind not in simulated_faults(experiment.system):
+        pytest.skip("refused")
+    scaler = fitting_scalers(experiment)[0]
+    speed = 60.0 if kind is NetworkSystem else 1.0  # its jobs take minutes
+    fault_of_speed = Fault(parsed.kind, parsed.at_s * speed, parsed.seconds * speed)
+    options = Options(world="sim", seconds=25 * speed, speed=speed, faults=(fault_of_speed,))
+    directory, summary = play(tmp_path, scaler, options, experiment)
+    assert summary.conservation.exact and summary.conservation.in_flight == 0
+    if parsed.kind == "restart-redis":
+        finished_s = (RunData(directory).completions().finished_ns - EPOCH_NS) / 1e9
+        assert not np.any((finished_s > 10) & (finished_s < 14)), "nothing is finished while it cannot be booked"
+        assert summary.faults[0].hit
+
+
+def test_a_consumer_group_gets_nothing_from_a_broker_that_is_away(tmp_path: Path) -> None:
+    options = Options(world="sim", seconds=30, faults=parse_faults(["stop-broker@10+5", "kill-worker@12"]))
+    directory, summary = play(tmp_path, "overprovision", options)
+    assert summary.conservation.exact
+    finished_s = (RunData(directory).completions().finished_ns - EPOCH_NS) / 1e9
+    assert not np.any((finished_s > 10) & (finished_s < 15))
+    away = [tick.observation for tick in read_ticks(directory) if 10 < tick.time_s < 15]
+    assert len(away) == 5
+    assert all(seen.backlog is None and "stopped" in " ".join(seen.unknown.values()) for seen in away)
 
 
 def test_a_workload_that_cannot_be_played_ends_in_one_line_and_leaves_nothing(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
         self._max_replicas, self._max_total = max_replicas, max_replicas_total
         self._resumed = replicas is not None
         self._targets = {name: Target() for name in self.functions}
+        self._deployments: dict[str, FunctionDeployment] = {}
         self._looked_ns = 0
         self._adopted = False
         self._refusal = ""
@@ -138,7 +139,7 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
         with self._lock:
             for each in deployments:
                 target = self._targets[each.service]
-                target.deployment = each
+                target.deployment = self._deployments[each.service] = each
                 if not (self._resumed and self._replicas.functions[each.service].size):
                     target.wanted = replicas
         self._wake.set()
@@ -246,6 +247,11 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
                     self._replicas.functions[name].resize(wanted, target.asked_ns)
 
     def _deploy_missing(self, there: Mapping[str, DeployedFunction]) -> None:
+        for name, target in self._targets.items():
+            if target.deployment is None and name in self._deployments and name not in there:
+                log.warning("%s: the gateway does not have it any more; it is deployed again", name)
+                with self._lock:
+                    target.deployment = self._deployments[name]
         wanted = [name for name, target in self._targets.items() if target.deployment is not None]
         strange = [name for name in wanted if name in there and RUN not in (there[name].annotations or {})]
         if strange:
@@ -289,6 +295,7 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
         else:
             if reported.next < since or not (self._adopted or self._resumed):
                 self._adopt()
+                self._looked_ns = 0  # a gateway that was started again may have forgotten its functions
             else:
                 with self._lock:
                     for event in reported.events:

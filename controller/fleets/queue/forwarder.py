@@ -35,7 +35,7 @@ from penstock.adapters.result_topic import ResultTopic
 from penstock.errors import PenstockError
 from penstock.log_once import LogOnce
 from penstock.process_main import configure_log, on_termination, process_parser, run_main
-from penstock.records import Event, Result, event_decoder, rejected
+from penstock.records import Event, Result, event_decoder, read_record, rejected
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
@@ -435,7 +435,7 @@ def rejection(spec: RunSpec, body: bytes, queue: str, at_ns: int) -> Result:
     event: Event | None = None
     reason = ""
     try:
-        event = event_decoder.decode(body)
+        event = read_record(event_decoder, body)
     except msgspec.DecodeError as error:
         reason = f"not an event: {error}"
     return rejected(event, run=spec.run, pipeline=spec.pipeline, queue=queue, at_ns=at_ns, reason=reason)

@@ -27,10 +27,17 @@ from controller.fleets.stream.assignment import AssignmentPlanner
 from penstock.contracts import Groups
 from penstock.errors import PenstockError
 from penstock.plan import MemberReport, PlanNotice, ReplicaName
-from penstock.sockets import listen
+from penstock.records import read_record
+from penstock.sockets import MOST_CONNECTIONS, listen, read_body
 
 LONGEST_WAIT_S = 60.0
 START_TIMEOUT_S = 10.0
+MOST_MEMBERS = 10_000
+"""Names that may report; a fleet is far smaller."""
+MOST_EPOCHS_AHEAD = 1_000_000
+"""A member may know plans of a predecessor, but no epoch at which the next one would not fit into 64 bits."""
+LARGEST_REPORT_BYTES = 1_048_576
+REPORT = msgspec.json.Decoder(MemberReport)
 
 FoundT = TypeVar("FoundT")
 
@@ -67,7 +74,12 @@ class PlanService:
         """Bind and serve in a thread; returns when requests are answered. PenstockError if the address can't be had."""
         listener, self._port = listen(self._host, self._port, "set PENSTOCK_CONTROLLER to a free address")
         config = uvicorn.Config(
-            self._application(), log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
+            self._application(),
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+            limit_concurrency=MOST_CONNECTIONS,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._serve, args=(listener,), name="plan-service", daemon=True)
@@ -177,9 +189,15 @@ class PlanService:
         self._check_group(request)
         replica = str(request.path_params["replica"])
         try:
-            report = msgspec.json.decode(await request.body(), type=MemberReport)
+            report = read_record(REPORT, await read_body(request.stream(), LARGEST_REPORT_BYTES))
         except msgspec.DecodeError as error:
             raise _refusal(400, f"{replica}: not a member report: {error}") from None
+        with self._lock:
+            known, newest = self._planner.steps, self._planner.highest_epoch
+        if replica not in known and len(known) >= MOST_MEMBERS:
+            raise _refusal(429, f"{replica}: {MOST_MEMBERS} members have reported; no more are taken")
+        if report.epoch > newest + MOST_EPOCHS_AHEAD:
+            raise _refusal(400, f"{replica}: no controller of this group has issued epoch {report.epoch}")
         self.report(replica, report)
         return Response(status_code=204)
 

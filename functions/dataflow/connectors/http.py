@@ -18,10 +18,12 @@ from starlette.routing import Route
 from functions.dataflow.connectors.connector import Connector, Receive
 from functions.dataflow.request import Delivery
 from penstock.records import Result
-from penstock.sockets import listen
+from penstock.sockets import MOST_CONNECTIONS, listen, read_body
 
 STOP_S: Final = 3
 """How long answers on their way may take at the end; a client may hold its connection open for longer."""
+LARGEST_REQUEST_BYTES: Final = 64 * 1_048_576
+"""Of an event with its payload."""
 STATUS: Final = {"completed": 200, "failed": 422, "rejected": 429, "dead-lettered": 502}
 """By the outcome of the request. The body is its last Result."""
 
@@ -44,7 +46,12 @@ class HttpConnector(Connector):
         self._waiting: set[asyncio.Future[Result]] = set()
         app = Starlette(routes=[Route("/requests", self._post, methods=["POST"]), Route("/healthz", _healthz)])
         config = uvicorn.Config(
-            app, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=STOP_S
+            app,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=STOP_S,
+            limit_concurrency=MOST_CONNECTIONS,
         )
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
@@ -80,7 +87,9 @@ class HttpConnector(Connector):
             if not answer.done():  # the caller still waits
                 answer.set_result(result)
 
-        delivery = Delivery(await request.body(), done)
+        if (body := await read_body(request.stream(), LARGEST_REQUEST_BYTES)) is None:
+            return _text(413, f"a request has at most {LARGEST_REQUEST_BYTES} bytes")
+        delivery = Delivery(body, done)
         if self._receive is None or self._full():
             return _text(503, "the pipeline takes no requests now: try again")
         self._waiting.add(answer)

@@ -5,10 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kafka.partitioner.default import DefaultPartitioner
 
 from experiments.replay.trace import key_hash, read_trace
 from penstock.errors import PenstockError
+from tests.support.mutations import mutations
 
 
 def write(folder: Path, text: str) -> Path:
@@ -169,3 +172,25 @@ def test_a_file_that_would_take_minutes_to_read_is_refused(tmp_path: Path) -> No
         file.truncate(2_100_000_000)  # sparse
     with pytest.raises(PenstockError, match=r"2,100 MB; at most 500 MB can be read"):
         read_trace(path)
+
+
+FORMS = {
+    "rates": b"rate_per_s\n10\n12.5\n0\n7\n",
+    "minutes": b"when,events_per_minute\na,600\nb,1200\n",
+    "timestamps": b"timestamp,partition\n1.5,0\n1.75,1\n3,0\n",
+    "partitions": b"time,p0,p1\n0,1,2\n1,3,4\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(data=st.data())
+def test_any_file_is_a_trace_or_is_refused_by_name(tmp_path: Path, form: str, data: st.DataObject) -> None:
+    path = tmp_path / "load.csv"
+    path.write_bytes(data.draw(st.binary(max_size=60) | mutations(FORMS[form])))
+    try:
+        trace = read_trace(path)
+    except PenstockError as error:
+        assert "load.csv" in str(error)
+    else:
+        assert np.isfinite(trace.rate_per_s).all() and (trace.rate_per_s >= 0).all() and trace.seconds > 0

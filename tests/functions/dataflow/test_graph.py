@@ -5,11 +5,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments.amesos.experiments import PIPELINES
 from functions.dataflow.graph import Pipeline
 from penstock.errors import PenstockError
 from penstock.systems import FunctionSpec, FunctionSystem
+from tests.support.mutations import mutations
 
 
 def written(functions: dict[str, Any], entry: list[str] | None = None, **more: Any) -> bytes:
@@ -118,3 +121,19 @@ def test_a_pipeline_without_functions_is_refused() -> None:
     with pytest.raises(PenstockError, match="there 2 times"):
         twice = (FunctionSpec(name="a", service_time_s=1), FunctionSpec(name="a", service_time_s=1))
         Pipeline.of_system("p", FunctionSystem(functions=twice, deadline_s=1))
+
+
+@given(text=st.binary(max_size=100) | mutations(written(DIAMOND)))
+def test_any_text_is_a_pipeline_or_is_refused_in_words(text: bytes) -> None:
+    try:
+        pipeline = Pipeline.parse(text)
+    except PenstockError as error:
+        assert str(error)
+    else:
+        assert pipeline.deadline_s > 0 and pipeline.names
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"[" * 100_000, b'{"pipeline":"\xff"}'], ids=["binary", "deep", "not UTF-8"])
+def test_bytes_that_are_no_json_are_refused(text: bytes) -> None:
+    with pytest.raises(PenstockError, match="not a pipeline"):
+        Pipeline.parse(text)

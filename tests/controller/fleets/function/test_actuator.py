@@ -381,6 +381,25 @@ def test_a_fleet_deploys_its_functions_and_takes_them_away_again(tells_events: b
         assert gateway.functions == {} and successor.counts().current == 0
 
 
+def test_a_gateway_that_has_forgotten_its_functions_gets_them_again(tells_events: bool, tmp_path: Path) -> None:
+    with stub_gateway(tells_events=tells_events) as gateway:
+        fleet = fleet_on(gateway, tmp_path)
+        fleet.start(lambda: None)
+        fleet.bring_up()
+        wait(fleet.ready)
+        fleet.actuator.apply(up(sha256=3))
+        wait(lambda: fleet.actuator.counts("sha256").joined == 3)
+        with gateway.lock:  # it is stopped, and started again
+            names = set(gateway.functions)
+            gateway.functions.clear()
+            gateway.happened.clear()
+        wait(lambda: set(gateway.functions) == names and len(gateway.functions["sha256"].live) == 3)
+        wait(fleet.ready)
+        fleet.stop()
+        fleet.stop_replicas()
+        assert gateway.functions == {}
+
+
 def test_a_function_that_another_run_left_is_changed_and_one_of_this_run_is_left(tmp_path: Path) -> None:
     with stub_gateway() as gateway:
         gateway.put("pdf", 2, envVars={"floor_s": "9"}, annotations={RUN: "run-0"})

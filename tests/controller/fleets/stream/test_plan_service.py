@@ -8,12 +8,15 @@ from collections.abc import Iterator
 import httpx
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from consumers.plan_client import PlanClient, PlanRefusedError
 from controller.fleets.stream.assignment import AssignmentPlanner
-from controller.fleets.stream.plan_service import PlanService
+from controller.fleets.stream.plan_service import LARGEST_REPORT_BYTES, PlanService
 from penstock.errors import PenstockError
 from penstock.plan import MemberPhase, MemberReport, PlanNotice
+from tests.support.mutations import mutations
 
 GROUPS = ((0, 1), (2,))
 http = httpx.Client(trust_env=False)
@@ -172,3 +175,56 @@ def test_stopping_answers_those_who_wait_and_frees_the_port(service: PlanService
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, int(port)))
+
+
+# --- hostile input ---------------------------------------------------------------------------------------------------
+
+
+def send(service: PlanService, replica: str, content: bytes) -> int:
+    url = f"{service.url}/groups/run.payments/members/{replica}"
+    return http.post(url, content=content).status_code
+
+
+@given(content=st.binary(max_size=200) | mutations(b'{"phase":"joined","at_ns":5,"partitions":[0,1],"epoch":1}'))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_whatever_is_reported_the_service_answers_and_can_be_written_down(service: PlanService, content: bytes) -> None:
+    assert send(service, "p-0", content) in (204, 400)
+    assert get(service).serial >= 0
+    assert msgspec.json.encode(service.snapshot())
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"phase":"joined","at_ns":5,"epoch":%d}' % 10**30,
+        b'{"phase":"joined","at_ns":5,"epoch":%d}' % (2**63 - 1),
+        b'{"phase":"joined","at_ns":5,"fallback":"\xff"}',
+        b'{"phase":"joined","at_ns":5,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"phase":"joined","at_ns":5,"fallback":"' + b"x" * LARGEST_REPORT_BYTES + b'"}',
+    ],
+    ids=["100 bits", "64 bits", "not UTF-8", "deep", "large"],
+)
+def test_a_hostile_report_is_refused_and_changes_nothing(service: PlanService, content: bytes) -> None:
+    service.propose(GROUPS, [], now_s=0)
+    before = get(service)
+    assert send(service, "p-0", content) == 400
+    assert get(service) == before
+    assert post(service, "p-0", "joined", 5) == 204
+
+
+def test_names_that_report_are_bounded(service: PlanService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.fleets.stream.plan_service.MOST_MEMBERS", 3)
+    assert [post(service, f"p-{number}", "joined", 5) for number in range(4)] == [204, 204, 204, 429]
+    assert post(service, "p-0", "joined", 6) == 204
+
+
+@given(query=st.text(max_size=30), value=st.sampled_from(["nan", "inf", "-1", "9" * 5000, "1e400", ""]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+def test_no_query_hangs_or_breaks_the_service(service: PlanService, query: str, value: str) -> None:
+    for parameters in (
+        {"after": value},
+        {"wait_s": "nan" if value in ("inf", "1e400") else value[:5]},
+        {"after": query},
+    ):
+        answer = http.get(f"{service.url}/groups/run.payments/plan", params=parameters, timeout=5)
+        assert answer.status_code in (200, 400)

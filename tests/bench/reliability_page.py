@@ -1,0 +1,179 @@
+"""``docs/reliability.md`` from the runs of ``penstock chaos``.
+
+Run as ``python tests/bench/reliability_page.py DIRECTORY… > docs/reliability.md`` with the directories that the command
+printed (``runs/<utc>-chaos-<experiment>-compare``). Times to recover are computed from the run directories beside them.
+"""
+
+# ruff: noqa: E501 - lines of the page
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from experiments.chaos import ChaosDirectory, ChaosRun
+from penstock.fleet_kinds import kind_of
+from penstock.rundir import RunDirectory
+from report.analysis.measurement import summary_of
+from report.analysis.outcomes import events_of
+from report.analysis.recovery import fault_effects
+from report.analysis.run_data import RunData
+from report.analysis.summary import FaultEffect, RunSummary
+
+TOP = """# Reliability
+
+Runs of `penstock chaos`: each seed draws one to four faults from all that the world has for the kind of fleet, within the first 80 % of the run. A violation is an event that is lost, finished twice or
+left over, counts that disagree, a run that ends with an error, or anything of the run that stays behind. [Measurement rules](measurement.md) define the times. This page is written by
+`python tests/bench/reliability_page.py DIRECTORY…`.
+
+**Conditions.** Two shared cores, one Kafka broker, RabbitMQ, Redis and HAProxy as processes of the same machine. All cores were busy with other work in nearly every second of the live runs, so that most live
+runs are DEGRADED and many fleets miss their SLO without any fault: times to recover are upper bounds here. A failed event has its result and is not lost.
+"""
+
+OTHERS = """## What others document
+
+None of these systems promises a time to recover; they document the settings from which it follows.
+
+| system | documented | what follows after a failure | here |
+|---|---|---|---|
+| Kafka consumer group | `session.timeout.ms` 45 s, `heartbeat.interval.ms` 3 s (clients since 3.0) | partitions of a consumer that died without leaving stand still for up to 45 s, then the group rebalances | session 3 s (`worker.session_timeout_s`), heartbeat 0.5 s |
+| RabbitMQ | heartbeat timeout 60 s; delivery acknowledgement timeout 30 min | a closed connection gives its unacknowledged messages back at once; a silent peer after the heartbeat timeout; a consumer that hangs after 30 min | connections close with the process |
+| Kubernetes | restarts after 10 s, 20 s, 40 s … up to 5 min; pods leave a node that is not ready after 300 s; the HPA looks every 15 s and waits 300 s before it scales in | a container that dies repeatedly is down for up to 5 min at a time | replicas are restarted at once by the process manager |
+| KEDA | `pollingInterval` 30 s, `cooldownPeriod` 300 s; a fallback number of replicas after `failureThreshold` failed polls, if one is configured | a trigger that cannot be read changes nothing until then | unknown is not zero: every scaler holds |
+"""
+
+FOUND = """## What the runs found
+
+- Two `kill-controller` in short succession ended the whole run; a fault now has no effect on what does not run.
+- After `stop-gateway` the gateway had forgotten its functions and every further request failed (191 of 217 events in one run). The controller deploys them again. Requests that arrive before that still fail
+  with 404; the runs of seeds that draw `stop-gateway` show how many.
+- In the sim world a member that was frozen when Redis or the broker went away never served again.
+- Beside chaos, hostile input: a record that is not UTF-8, nests deeply or has integers beyond 64 bits ended every process that read it.
+
+## What was not run
+
+- Twenty runs per kind on a cluster, and a hundred live seeds per kind: the tables above have all that were run. Kubernetes has `kill-worker`, `kill-controller`, `blind-monitor` and for some kinds `kill-forwarder` or `kill-dataflow` by `penstock run --fault`.
+- Cuts of the network between two parts, a full disk and steps of the clock are not injected live; `python -m tests.faults` plays cuts and clock steps in virtual time.
+- A soak of two hours.
+"""
+
+
+class Series(NamedTuple):
+    """One directory: its kind of fleet and world, seeds with their summaries, and effects of its faults."""
+
+    title: str
+    world: str
+    request: str
+    runs: list[tuple[ChaosRun, RunSummary | None, tuple[FaultEffect, ...]]]
+
+
+def series_of(path: Path) -> Series:
+    """Read a directory. Runs that ended with an error have no summary."""
+    directory = ChaosDirectory(path)
+    request = directory.read().request
+    runs: list[tuple[ChaosRun, RunSummary | None, tuple[FaultEffect, ...]]] = []
+    title = ""
+    for found in sorted(directory.found().values(), key=lambda run: run.seed):
+        run = RunData(RunDirectory.open(path.parent / found.run))
+        title = kind_of(run.spec.system).name
+        if found.error:
+            runs.append((found, None, ()))
+            continue
+        summary = summary_of(run)
+        effects = fault_effects(run, events_of(run, run.schedule(), summary.conservation.in_flight))
+        runs.append((found, summary, effects))
+    (scaler,) = request["scalers"]
+    return Series(title, str(request["world"]), f"{request['experiment']}, {scaler}", runs)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
+    """Lines of a table in Markdown."""
+    yield f"| {' | '.join(head)} |"
+    yield "|" + "---|" * len(head)
+    yield from (f"| {' | '.join(map(str, row))} |" for row in rows)
+    yield ""
+
+
+def recoveries(times_s: Sequence[float | None]) -> str:
+    """Median and worst of the known times, and how many are not known."""
+    known = [time_s for time_s in times_s if time_s is not None]
+    open_ = f", {len(times_s) - len(known)} not within the run" if len(known) < len(times_s) else ""
+    return f"{median(known):.1f} s / {max(known):.1f} s{open_}" if known else f"–{open_}"
+
+
+def overview(series: Sequence[Series]) -> Iterator[str]:
+    """One row per directory."""
+    rows = []
+    for one in series:
+        found = [run for run, _, _ in one.runs]
+        summaries = [summary for _, summary, _ in one.runs if summary is not None]
+        seeds = f"{found[0].seed}–{found[-1].seed}" if found else ""
+        total = sum(summary.conservation.scheduled for summary in summaries)
+        bad = sum(bool(run.violations) for run in found)
+        failed = sum(s.conservation.failed + s.conservation.dead_lettered for s in summaries)
+        lost, twice = sum(run.lost for run in found), sum(run.finished_twice for run in found)
+        left = sum(run.in_flight + len(run.left_behind) for run in found)
+        rows.append(
+            (one.title, one.world, one.request, seeds, len(found), f"{total:,}", failed, lost, twice, left, bad)
+        )
+    head = ("kind", "world", "experiment, scaler", "seeds", "runs", "events", "failed", "lost", "finished twice")
+    yield from table((*head, "left behind", "violations"), rows)
+
+
+def effects(series: Sequence[Series]) -> Iterator[str]:
+    """One row per kind of fleet, world and fault."""
+    by_fault: dict[tuple[str, str, str], list[FaultEffect]] = defaultdict(list)
+    for one in series:
+        for _, _, found in one.runs:
+            for effect in found:
+                by_fault[one.title, one.world, effect.kind].append(effect)
+    rows = []
+    for (kind, world, fault), found in sorted(by_fault.items()):
+        hit = [effect for effect in found if effect.hit]
+        late = [effect.late_events for effect in hit]
+        missing = [effect.missing_replica_s for effect in hit]
+        costs = (
+            (f"{median(late):.0f} / {max(late)}", f"{median(missing):.1f} / {max(missing):.1f}") if hit else ("", "")
+        )
+        taken = recoveries([effect.slo_recovery_s for effect in hit])
+        replicas = recoveries([effect.replicas_recovery_s for effect in hit])
+        rows.append((kind, world, f"`{fault}`", len(hit), len(found) - len(hit), taken, replicas, *costs))
+    head = ("kind", "world", "fault", "hits", "no effect", "within SLO again (p50 / worst)")
+    more = ("wanted replicas again (p50 / worst)", "late events (p50 / worst)", "replica-seconds missing (p50 / worst)")
+    yield from table((*head, *more), rows)
+
+
+def seeds(one: Series) -> Iterator[str]:
+    """One row per seed."""
+    yield f"### {one.title}, world {one.world}: {one.request}"
+    yield ""
+    rows = []
+    for run, summary, _ in one.runs:
+        failed = summary.conservation.failed + summary.conservation.dead_lettered if summary else ""
+        share = f"{100 * summary.slo_share:.1f} %" if summary and summary.slo_share is not None else ""
+        counts = (summary.conservation.scheduled if summary else "", failed, run.lost, run.finished_twice)
+        verdict = run.error or run.verdict
+        left = run.in_flight + len(run.left_behind)
+        rows.append((run.seed, " ".join(f"`{fault}`" for fault in run.faults), *counts, left, share, verdict))
+    head = ("seed", "faults", "events", "failed", "lost", "finished twice", "left", "within SLO", "verdict")
+    yield from table(head, rows)
+
+
+def main() -> None:
+    """Print the page."""
+    series = [series_of(Path(argument)) for argument in sys.argv[1:]]
+    series.sort(key=lambda one: (one.world, one.title))
+    print(TOP)
+    print("\n".join(("## What was run", "", *overview(series))))
+    print(
+        "\n".join(("## Time to recover", "", "Of faults with an effect. 0 s: never disturbed.", "", *effects(series)))
+    )
+    print(OTHERS)
+    print(FOUND)
+    live = [one for one in series if one.world != "sim"]
+    print("\n".join(("## Seeds of the live runs", "", *(line for one in live for line in seeds(one)))).rstrip())
+
+
+if __name__ == "__main__":
+    main()
