@@ -28,6 +28,8 @@ class Faults:
         self._actions = actions
         self._records = JsonLines(context.directory.faults_file)
         self._timers: list[threading.Timer] = []
+        self.injected: list[FaultRecord] = []
+        """Those so far."""
 
     def inject(self, fault: Fault) -> None:
         """Inject a fault now; one that lasts is undone later. Raise PenstockError for a kind that the run lacks."""
@@ -41,7 +43,9 @@ class Faults:
             timer.daemon = True
             self._timers.append(timer)
             timer.start()
-        self._records.append(FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail=injected.detail))
+        record = FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail=injected.detail)
+        self._records.append(record)
+        self.injected.append(record)
 
     def end(self) -> None:
         """Undo at once whatever still lasts."""

@@ -3,10 +3,12 @@
 Every process is a program of the supervisor, so that `penstock down` finds it even after this process was killed.
 """
 
+import time
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from infra.local.grafana import board_link
 from infra.local.kafka import allocate_indexes
 from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
@@ -21,6 +23,7 @@ class LocalWorld(World):
 
     def __init__(self, tell: Progress = lambda _: None, services: LocalServices | None = None) -> None:
         self._services = services or LocalServices.from_settings(tell)
+        self._tell = tell
         self._started_services = False
         self._alone = ExitStack()
 
@@ -49,4 +52,6 @@ class LocalWorld(World):
             self._services.up(needs)
         self._run = run = local_run(self._services, spec, directory)
         run.prepare()
+        if grafana := self._services.exports().get("PENSTOCK_GRAFANA"):
+            self._tell(f"grafana: {board_link(grafana, spec.run, time.time_ns())}")
         allocate_indexes(self._services.state, [spec.events_topic, spec.results_topic])
