@@ -70,7 +70,7 @@ class KindCluster:
         """
         self._require_programs(*PROGRAMS)
         there = self.exists()
-        self._require_room(AGAIN_BYTES if there else NEW_BYTES)
+        self._require_resources(AGAIN_BYTES if there else NEW_BYTES)
         self._build()
         if there:
             run("docker", "start", NODE)  # it may have been stopped with the machine
@@ -103,7 +103,7 @@ class KindCluster:
         except PenstockError as error:
             raise PenstockError(f"no Docker engine answers: {error}") from None
 
-    def _require_room(self, least_bytes: float) -> None:
+    def _require_resources(self, least_bytes: float) -> None:
         cpus, _, folder = run("docker", "info", "--format={{.NCPU}} {{.DockerRootDir}}").strip().partition(" ")
         if int(cpus) < CPUS:
             raise PenstockError(f"Docker has {cpus} CPU, Penstock needs {CPUS}")
