@@ -104,6 +104,8 @@ def test_what_provisioning_asks_of_the_environment_is_there(
     assert asked == {"PENSTOCK_PROMETHEUS", "PENSTOCK_DASHBOARDS"}
     assert environment["PENSTOCK_PROMETHEUS"] == URL
     assert (Path(environment["PENSTOCK_DASHBOARDS"]) / "overview.json").is_file()
+    for folder in ("plugins", "alerting", "notifiers"):  # it logs an error for each that is missing
+        assert (provisioning / folder).is_dir(), folder
 
 
 def test_without_grafana_one_is_told_what_to_do(service: Grafana, monkeypatch: pytest.MonkeyPatch) -> None:
