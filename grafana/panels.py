@@ -1,7 +1,7 @@
 """Builders of panels and boards in one style: every panel has a unit, and needs a ``description``."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
@@ -216,6 +216,7 @@ def make_board(
             ActionAnnotations(name=action, datasource=DATASOURCE, enable=shown, icon_color=color)
             for action, color, shown in (("up", "orange", True), ("down", "blue", True), ("reassign", "purple", False))
         ]
+        + [FaultAnnotations(name="fault", datasource=DATASOURCE, enable=True, icon_color=RED)]
     )
     for number, panel_made in enumerate(made.panels or (), start=1):
         panel_made.id_val = number
@@ -244,17 +245,44 @@ def _choice(label: str, metric: str, matchers: str) -> dashboard.QueryVariable:
     )
 
 
-class ActionAnnotations(models.AnnotationQuery):
-    """A mark at each action of the acting scaler, which is its name; the series' value is its time in ms."""
+class Annotations(models.AnnotationQuery):
+    """Marks at times in seconds that are the values of series. ``tag_keys``: labels that a mark shows, by commas."""
+
+    tag_keys: ClassVar[str]
+
+    def times(self) -> Query:
+        """The series; its legend is the marks' title."""
+        raise NotImplementedError
 
     def to_json(self) -> dict[str, object]:
         """With the fields of Prometheus' annotations, which the library's model lacks."""
-        where = f'{RUN}, action="{self.name}"'
+        times = self.times()
         return {
             **super().to_json(),
-            "expr": f"1000 * {newest(metrics.SCALER_LAST_ACTION, 'scaler', 'action', where=where)}",
+            "expr": f"1000 * {times}",
             "step": "1s",
-            "titleFormat": "{{scaler}}: {{action}}",
-            "tagKeys": "action",
+            "titleFormat": times.legend,
+            "tagKeys": self.tag_keys,
             "useValueForTime": True,
         }
+
+
+class ActionAnnotations(Annotations):
+    """A mark at each action of the acting scaler, which is its name."""
+
+    tag_keys = "action"
+
+    def times(self) -> Query:
+        """The newest of each scaler."""
+        where = f'{RUN}, action="{self.name}"'
+        return newest(metrics.SCALER_LAST_ACTION, "scaler", "action", where=where).named("{{scaler}}: {{action}}")
+
+
+class FaultAnnotations(Annotations):
+    """A mark at each fault of ``--fault``."""
+
+    tag_keys = "fault,detail"
+
+    def times(self) -> Query:
+        """By kind and by what was hit."""
+        return newest(metrics.FAULT, "fault", "detail", where=RUN).named("{{fault}} {{detail}}")

@@ -75,3 +75,8 @@ STAGE_RESULTS: Final = "penstock_stage_results_total"
 STAGE_SLO_MET: Final = "penstock_stage_slo_met_total"
 STAGE_LATENCY: Final = "penstock_stage_latency_seconds"
 STAGE_PUBLISH_DELAY: Final = "penstock_stage_publish_delay_seconds"
+
+# penstock run
+MACHINE_CPU: Final = "penstock_machine_cpu_share"
+MACHINE_MEMORY: Final = "penstock_machine_memory_available_bytes"
+FAULT: Final = "penstock_fault_timestamp_seconds"

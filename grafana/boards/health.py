@@ -3,7 +3,20 @@
 Kafka exports nothing itself; what its clients see of it stands here.
 """
 
-from grafana.panels import BYTES, CORES, EVENTS, EVENTS_PER_S, GREEN, NUMBER, RED, SECONDS, lines, make_board, states
+from grafana.panels import (
+    BYTES,
+    CORES,
+    EVENTS,
+    EVENTS_PER_S,
+    GREEN,
+    NUMBER,
+    RED,
+    SECONDS,
+    SHARE,
+    lines,
+    make_board,
+    states,
+)
 from grafana.promql import RUN, Query, newest, per_second, percentiles
 from penstock import metrics
 
@@ -74,6 +87,20 @@ BOARD = make_board(
                 "Results that Spark read", EVENTS_PER_S, per_second(metrics.STAGE_RESULTS, "stage", where=RUN)
             ).description("Of completed, failed and refused events. It must follow the fleet's completions."),
         ],
+        "Machine": [
+            lines(
+                "CPU of the machine",
+                SHARE,
+                newest(metrics.MACHINE_CPU, "run", "use", where=RUN),
+                Query(f"0.9 + 0 * {newest(metrics.MACHINE_CPU, 'run', where=RUN)}", "limit"),
+            ).description(
+                "Share of all cores: busy (with Kafka, RabbitMQ, Spark's JVM and functions), niced (at a lower "
+                "priority) and stolen by the machine's own host. A run whose cores stay above the limit is DEGRADED."
+            ),
+            lines("Free memory", BYTES, newest(metrics.MACHINE_MEMORY, "run", where=RUN, name="free")).description(
+                "Memory of the machine that processes can still have. Near 0 the machine swaps, and no time is right."
+            ),
+        ],
         "Processes": [
             states(
                 "Up", short(newest("up", "process", where=RUN_OR_NONE)), (0, "down", RED), (1, "up", GREEN)
@@ -85,7 +112,7 @@ BOARD = make_board(
                 "CPU", CORES, short(per_second("process_cpu_seconds_total", "process", where=RUN_OR_NONE))
             ).description(
                 "Cores that each process uses which tells metrics: Kafka, Redis, RabbitMQ, HAProxy, Spark's JVM and "
-                "replicas of functions are not among them. Late ticks and slow scrapes tell of a machine that is full."
+                "replicas of functions are not among them, but in the CPU of the machine."
             ),
             lines(
                 "Memory", BYTES, short(newest("process_resident_memory_bytes", "process", where=RUN_OR_NONE))

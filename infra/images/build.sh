@@ -2,7 +2,7 @@
 # Build Penstock's image; with `driver` also that of the driver's pod, with `functions` also one of each function, as
 # `faas-cli build` makes them, with `standins` also those that take the official images' names where no registry can be
 # reached. BASE names the base image of all of them, KUBECTL the image with kubectl, WATCHDOG that with of-watchdog; FUNCTIONS
-# some of the functions instead of all; DOCKER_BUILD_OPTIONS are handed on (`--network host`).
+# some of the functions instead of all; DOCKER_BUILD_OPTIONS are handed on (`--network host`); SOURCES becomes a label.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -12,6 +12,7 @@ read -ra options <<<"${DOCKER_BUILD_OPTIONS:-}"
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 [ "$revision" = unknown ] || git diff --quiet HEAD || revision+=+changes
+marks=(--build-arg "REVISION=$revision" ${SOURCES:+--label "dev.penstock.sources=$SOURCES"})
 contexts=$(mktemp -d)
 trap 'rm -rf "$contexts"' EXIT
 
@@ -42,7 +43,7 @@ driver() {
         penstock --target "$stage" -t "local/penstock-$stage:$version" .
         stages+=(--build-arg "$(tr a-z A-Z <<<"$stage")=local/penstock-$stage:$version")
     done
-    build -f infra/images/driver/Dockerfile "${stages[@]}" --build-arg "REVISION=$revision" \
+    build -f infra/images/driver/Dockerfile "${stages[@]}" "${marks[@]}" \
         ${KUBECTL:+--build-arg "KUBECTL=$KUBECTL"} -t "penstock/driver:$version" "$contexts/spark"
 }
 
@@ -78,5 +79,5 @@ for what in "$@"; do
         *) echo "usage: infra/images/build.sh [driver] [standins] [functions]" >&2; exit 2 ;;
     esac
 done
-penstock --build-arg "REVISION=$revision" -t "penstock/app:$version" .
+penstock "${marks[@]}" -t "penstock/app:$version" .
 for what in "$@"; do "$what"; done

@@ -70,7 +70,7 @@ class KindCluster:
         """
         self._require_programs(*PROGRAMS)
         there = self.exists()
-        self._require_machine(AGAIN_BYTES if there else NEW_BYTES)
+        self._require_resources(AGAIN_BYTES if there else NEW_BYTES)
         self._build()
         if there:
             run("docker", "start", NODE)  # it may have been stopped with the machine
@@ -103,7 +103,7 @@ class KindCluster:
         except PenstockError as error:
             raise PenstockError(f"no Docker engine answers: {error}") from None
 
-    def _require_machine(self, least_bytes: float) -> None:
+    def _require_resources(self, least_bytes: float) -> None:
         cpus, _, folder = run("docker", "info", "--format={{.NCPU}} {{.DockerRootDir}}").strip().partition(" ")
         if int(cpus) < CPUS:
             raise PenstockError(f"Docker has {cpus} CPU, Penstock needs {CPUS}")
@@ -127,22 +127,17 @@ class KindCluster:
             self._tell("kind: fetching the jars of Spark's Kafka connector")
             self._logged("infra/local/setup.sh", "jars", str(jars), "spark")
         self._tell("kind: building the images; minutes the first time")
-        options = f"{os.environ.get('DOCKER_BUILD_OPTIONS', '')} --label {SOURCES}={digest}"
-        self._logged("infra/images/build.sh", "driver", PENSTOCK_JARS=str(jars), DOCKER_BUILD_OPTIONS=options)
+        self._logged("infra/images/build.sh", "driver", PENSTOCK_JARS=str(jars), SOURCES=digest)
 
     def _load(self) -> None:
         """Load images that this machine has and the node lacks; the node pulls all others. Ours are compared by id, as
         they keep their tags.
         """
-        listed = run("docker", "exec", NODE, "crictl", "images", "--output=json")
-        on_node = msgspec.json.decode(listed)["images"]
-        ids = {each["id"] for each in on_node}
-        tags = {tag for each in on_node for tag in each.get("repoTags") or ()}
         images = self._images()
         lacking = [
             image
             for image, id_ in zip(images, self._inspected(images, "{{.Id}}"), strict=True)
-            if id_ and (id_ not in ids if image.startswith(OURS) else not tags & full_names(image))
+            if id_ and (on_node := self._id_on_node(image)) != id_ and (not on_node or image.startswith(OURS))
         ]
         if not lacking:
             return
@@ -151,6 +146,12 @@ class KindCluster:
         # Pods of an earlier `up` still run the images that they were started with.
         kubectl = Kubectl(NAMESPACE)
         kubectl.run("delete", "pods", f"--selector=app.kubernetes.io/name in (gateway,{DRIVER})", "--ignore-not-found")
+
+    def _id_on_node(self, image: str) -> str:
+        """Id of an image on the node, empty for one that is not there."""
+        asked = ["docker", "exec", NODE, "crictl", "inspecti", image]
+        found = subprocess.run(asked, capture_output=True, check=False)
+        return str(msgspec.json.decode(found.stdout)["status"]["id"]) if found.returncode == 0 else ""
 
     def _images(self) -> list[str]:
         """Images of the overlay."""
@@ -221,11 +222,6 @@ def run(*command: str) -> str:
         lines = done.stderr.strip().splitlines()
         raise PenstockError(f"{' '.join(command[:3])}: {lines[-1] if lines else done.returncode}")
     return done.stdout
-
-
-def full_names(image: str) -> set[str]:
-    """Names under which a node knows an image: with its registry."""
-    return {image, f"docker.io/{image}", f"docker.io/library/{image}"}
 
 
 def images_in(manifest: object) -> Iterator[str]:

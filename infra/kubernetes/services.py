@@ -281,7 +281,7 @@ class ClusterServices:
         return {**self.local.environment(), **named, **surroundings, "PENSTOCK_NAMESPACE": self.kubectl.namespace}
 
     def check(self) -> None:
-        """Report pods that no node has room for. The cluster starts its services again by itself."""
+        """Report pods that fit on no node. The cluster starts its services again by itself."""
         if (now_s := time.monotonic()) >= self._next_look_s:
             self._next_look_s = now_s + LOOK_S
             with suppress(PenstockError):  # it is asked again

@@ -37,7 +37,7 @@ class Troubles:
         return [line for name, text in troubles.items() if (line := self._final(name, text))]
 
     def report(self, pods: Iterable[Pod]) -> None:
-        """Tell of those that no node has room for, once each, with the scheduler's reason."""
+        """Tell of those that fit on no node, once each, with the scheduler's reason."""
         for pod in pods:
             if not pod.trouble.startswith(UNSCHEDULABLE) or pod.ending or pod.name in self._told:
                 continue

@@ -107,6 +107,10 @@ class MachineSampler:
         if self._thread.is_alive():
             self._thread.join()
 
+    def newest(self) -> dict[str, Any]:
+        """The newest row, empty before the first."""
+        return self._rows[-1] if self._rows else {}
+
     def write(self, file: Path) -> None:
         """One row a second: at_ns, busy, niced and stolen share of the CPU (0…1), memory_available_bytes."""
         shares = [(f"cpu_{name}_share", pa.float64()) for name in ("busy", "niced", "stolen")]

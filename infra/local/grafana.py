@@ -68,6 +68,11 @@ class Grafana(Service):
         return self.program(given, 10.0, env)
 
 
+def board_link(url: str, run: str, from_ns: int) -> str:
+    """The overview of a run, from a time on."""
+    return f"{url}/d/penstock-overview?var-run={run}&from={from_ns // 1_000_000}&to=now"
+
+
 def _command() -> tuple[str, ...] | None:
     """The server's command: since version 10 a sub-command of ``grafana``. Packages install it in /usr/sbin, which may
     not be on PATH.

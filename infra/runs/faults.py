@@ -36,6 +36,8 @@ class Faults:
         self._actions = actions
         self._records = JsonLines(context.directory.faults_file)
         self._lasting: dict[FaultKind, _Lasting] = {}
+        self.injected: list[FaultRecord] = []
+        """Those so far."""
 
     def inject(self, fault: Fault) -> None:
         """Inject a fault now; one that lasts is undone later. Raise PenstockError for a kind that the run lacks."""
@@ -55,7 +57,9 @@ class Faults:
             self._end(fault.kind)
             self._lasting[fault.kind] = _Lasting(fault.seconds, injected.undo)
         detail, _, hit = injected
-        self._records.append(FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail=detail, hit=hit))
+        record = FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail=detail, hit=hit)
+        self._records.append(record)
+        self.injected.append(record)
 
     def end(self) -> None:
         """Undo at once whatever still lasts. Raise PenstockError for what could not be undone."""

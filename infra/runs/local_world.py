@@ -3,6 +3,7 @@
 Every process is a program of the supervisor, so that `penstock down` finds it even after this process was killed.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Final, Self
 
 import psutil
 
+from infra.local.grafana import board_link
 from infra.local.kafka import allocate_indexes
 from infra.local.orphans import marked
 from infra.local.services import LocalServices
@@ -35,6 +37,7 @@ class LocalWorld(World):
 
     def __init__(self, tell: Progress = lambda _: None, services: LocalServices | None = None) -> None:
         self._services = services or LocalServices.from_settings(tell)
+        self._tell = tell
         self._started_services = False
         self._alone = ExitStack()
 
@@ -63,6 +66,8 @@ class LocalWorld(World):
             self._services.up(needs)
         self._run = run = local_run(self._services, spec, directory)
         run.prepare()
+        if grafana := self._services.exports().get("PENSTOCK_GRAFANA"):
+            self._tell(f"grafana: {board_link(grafana, spec.run, time.time_ns())}")
         allocate_indexes(self._services.state, [spec.events_topic, spec.results_topic])
 
     def left_behind(self, run: str) -> Sequence[str]:

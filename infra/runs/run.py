@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from controller.fleets.stream.monitor import OffsetReader
 from infra.local.collect import MachineSampler, OutcomeCounter, copy_ledger, copy_results
 from infra.runs.context import PARTS, RunContext
+from infra.runs.exposition import RunMetrics
 from infra.runs.faults import Faults
 from infra.runs.programs import ControllerProgram, Replicas, SenderProgram
 from penstock.adapters.amqp import Management
@@ -113,6 +114,10 @@ class Run:
     start_helper: Callable[[RunContext], None] | None = None
     """Starts the process beside the controller that the kind has."""
     sampler: MachineSampler = field(default_factory=MachineSampler)
+    metrics: RunMetrics = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.metrics = RunMetrics(self.sampler, self.faults)
 
     def prepare(self) -> None:
         """Channels, then Spark (the slowest to start), then the controller, which brings up the replicas."""
@@ -136,6 +141,7 @@ class Run:
         context.directory.write(context.directory.spec_file, context.spec)
         self.sender.start()
         self.sampler.start()
+        self.metrics.serve(context.spec.run, context.endpoints.scrape_targets)
         self.controller.notify_start()
         return context.spec
 
@@ -171,6 +177,7 @@ class Run:
     def stop(self) -> None:
         """Stop the controller first, so that it does not replace the replicas; then these; then all other parts."""
         self.faults.end()
+        self.metrics.close()
         self.sampler.stop()
         self.replicas.save_logs()
         self.controller.stop()
@@ -195,6 +202,7 @@ class Run:
             steps.callback(self.replicas.close)
             steps.callback(self.controller.close)
             steps.callback(self.sampler.stop)
+            steps.callback(self.metrics.close)
             steps.callback(self.faults.close)
 
     def _delete_keys(self) -> None:

@@ -4,8 +4,9 @@ In a pod they are served on a port that is known beforehand (``PENSTOCK_METRICS`
 """
 
 import atexit
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
@@ -14,28 +15,47 @@ from penstock.errors import PenstockError
 from penstock.settings import Exposition
 
 
+class Exposed(NamedTuple):
+    """Metrics that are being served."""
+
+    port: int
+    close: Callable[[], None]
+    """Withdraws the announcement and stops serving."""
+
+
 def expose(
     name: str, folder: Path | None, labels: Mapping[str, str] | None = None, registry: CollectorRegistry = REGISTRY
-) -> int:
-    """Serve ``registry`` and write ``folder/name.json``, removed again at exit; returns the port. PenstockError if the
-    address of the settings can't be had.
+) -> Exposed:
+    """Serve ``registry`` and write ``folder/name.json``, removed again at exit. PenstockError if the address of the
+    settings can't be had.
 
     A killed process leaves its file behind: a successor of the same name overwrites it, the world removes the rest.
     """
     address = Exposition().metrics
     host, _, wanted = address.rpartition(":")
     try:
-        server, _ = start_http_server(int(wanted), addr=host, registry=registry)
+        server, thread = start_http_server(int(wanted), addr=host, registry=registry)
     except (OSError, ValueError) as error:
         raise PenstockError(f"PENSTOCK_METRICS={address}: metrics cannot be served there ({error})") from None
     port = int(server.server_port)
-    if folder is not None:
+    target = None if folder is None else folder / f"{name}.json"
+
+    def withdraw() -> None:
+        if target is not None:
+            target.unlink(missing_ok=True)
+
+    def close() -> None:
+        withdraw()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    if folder is not None and target is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        target = folder / f"{name}.json"
         partial = folder / f"{name}.partial"
         partial.write_bytes(
             msgspec.json.encode([{"targets": [f"127.0.0.1:{port}"], "labels": {"process": name, **(labels or {})}}])
         )
         partial.replace(target)
-        atexit.register(target.unlink, missing_ok=True)
-    return port
+        atexit.register(withdraw)
+    return Exposed(port, close)

@@ -225,11 +225,13 @@ def test_units_have_no_space_of_their_own(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
-def test_marks_of_reassignments_are_off_and_those_of_up_and_down_differ(file: Path) -> None:
+def test_marks_of_reassignments_are_off_and_those_of_actions_and_faults_differ(file: Path) -> None:
     marks = {each["name"]: each for each in read(file)["annotations"]["list"]}
-    assert {name: mark["enable"] for name, mark in marks.items()} == {"up": True, "down": True, "reassign": False}
-    assert len({mark["iconColor"] for mark in marks.values()}) == 3
-    assert all(f'action="{name}"' in mark["expr"] for name, mark in marks.items())
+    shown = {name: mark["enable"] for name, mark in marks.items()}
+    assert shown == {"up": True, "down": True, "reassign": False, "fault": True}
+    assert len({mark["iconColor"] for mark in marks.values()}) == 4
+    assert all(f'action="{name}"' in mark["expr"] for name, mark in marks.items() if name != "fault")
+    assert all(mark["useValueForTime"] and mark["expr"].startswith("1000 * ") for mark in marks.values())
 
 
 def panel(board: str, title: str) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import httpx
 import msgspec
@@ -32,10 +33,14 @@ from experiments.experiment import Experiment, Options
 from experiments.progress import RunProgress
 from grafana import generate, panels
 from grafana.promql import percentiles
+from infra.local.collect import MachineSampler
 from infra.local.ports import free_port
 from infra.local.prometheus import RULES, Prometheus
 from infra.local.services import LocalServices
 from infra.local.state import StateFolder
+from infra.runs.context import RunContext
+from infra.runs.exposition import RunMetrics
+from infra.runs.faults import Faults, Injected
 from infra.runs.local_world import LocalWorld
 from penstock import metrics
 from penstock.adapters.exposition import expose
@@ -44,7 +49,7 @@ from penstock.contracts import StreamObservation
 from penstock.measures import bucket_of
 from penstock.records import Result
 from penstock.rundir import RunDirectory
-from penstock.runspec import RunSpec
+from penstock.runspec import Fault, RunSpec
 from penstock.schedule import Schedule
 from penstock.settings import Folders
 from penstock.world import World
@@ -216,8 +221,22 @@ class Companions:
         registries["sender"].register(SenderMetrics(self._log))
         registries["worker"].register(self._meters)
         self._publication = Publication(directory, registries["pipelines"])
+        self._machine = MachineSampler()
+        self._machine.start()
+        faults = Faults(
+            cast(RunContext, SimpleNamespace(directory=directory)), {"kill-worker": lambda: Injected("w-1")}
+        )
+        faults.inject(Fault("kill-worker", 1.0))
+        faults.close()
+        self._run = RunMetrics(self._machine, faults)
+        self._run.serve(spec.run, targets)
         for name, registry in registries.items():
             expose(f"{spec.run}-{name}", targets, {"run": spec.run}, registry)
+
+    def close(self) -> None:
+        """Only this end of the run's own metrics: a closed exporter has no newest value."""
+        self._machine.stop()
+        self._run.close()
 
     def second(self) -> None:
         """Another second's events: sent, acknowledged, served and read by Spark."""
@@ -290,6 +309,8 @@ def played(prometheus: tuple[Asked, Path], tmp_path_factory: pytest.TempPathFact
         time.sleep(1.0)
     time.sleep(1.5)
     ended_s = time.time()
+    for companion in companions:
+        companion.close()
     return {
         board: Played(run, ticks, began_s + 8, ended_s, exposed_s) for board, (run, _, ticks, exposed_s) in told.items()
     }
@@ -380,6 +401,17 @@ def acted(ticks: Sequence[TickRecord]) -> Counter[tuple[str, str]]:
         for scaler, decision in tick.decisions.items()
         if decision.action in {"up", "down", "reassign"}
     )
+
+
+def test_a_fault_is_a_mark_at_its_time(prometheus: tuple[Asked, Path], played: dict[str, Played]) -> None:
+    asked, _ = prometheus
+    found = played["streams"]
+    board = json.loads((generate.FOLDER / "overview.json").read_text())
+    (mark,) = [each for each in board["annotations"]["list"] if each["name"] == "fault"]
+    (series,) = asked.over(mark["expr"].replace("$run", found.run), found.from_s, found.to_s)
+    (at_ms,) = {value for _, value in series.samples}
+    assert series.labels == {"fault": "kill-worker", "detail": "w-1"}
+    assert found.exposed_s - 60 < at_ms / 1000 < found.from_s
 
 
 def test_the_newest_run_is_the_one_that_began_last(prometheus: tuple[Asked, Path], played: dict[str, Played]) -> None:

@@ -1,6 +1,7 @@
 """Grafana as a service of the local world. The server itself has no package here: what it is given is looked at."""
 
 import configparser
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import grafana
-from infra.local.grafana import Grafana
+from grafana import generate
+from infra.local.grafana import Grafana, board_link
 from infra.local.ports import free_port
 from infra.local.state import StateFolder
 from penstock.errors import PenstockError
@@ -102,6 +104,8 @@ def test_what_provisioning_asks_of_the_environment_is_there(
     assert asked == {"PENSTOCK_PROMETHEUS", "PENSTOCK_DASHBOARDS"}
     assert environment["PENSTOCK_PROMETHEUS"] == URL
     assert (Path(environment["PENSTOCK_DASHBOARDS"]) / "overview.json").is_file()
+    for folder in ("plugins", "alerting", "notifiers"):  # it logs an error for each that is missing
+        assert (provisioning / folder).is_dir(), folder
 
 
 def test_without_grafana_one_is_told_what_to_do(service: Grafana, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,3 +138,10 @@ def test_it_answers_when_its_server_does(service: Grafana, tmp_path: Path, monke
                 time.sleep(0.1)
         finally:
             process.kill()
+
+
+def test_a_link_opens_the_overview_at_the_run() -> None:
+    link = board_link("http://localhost:27191", "run-1", 1_700_000_000_123_000_000)
+    board = json.loads((generate.FOLDER / "overview.json").read_text())
+    assert link == f"http://localhost:27191/d/{board['uid']}?var-run=run-1&from=1700000000123&to=now"
+    assert "run" in [variable["name"] for variable in board["templating"]["list"]]
