@@ -423,7 +423,7 @@ def test_what_cannot_be_run_is_one_line_and_leaves_nothing_behind(
 
 def test_ctrl_c_ends_every_process_and_keeps_finished_cells_only(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    path = rates_file(tmp_path, [400.0] * 3600)
+    path = rates_file(tmp_path, [400.0] * 1200)
     command = [str(PENSTOCK), "replay", str(path), "--slo", "500ms", "--jobs", "2"]
     environment = {**os.environ, "PENSTOCK_RUNS": str(runs)}
     with subprocess.Popen(
