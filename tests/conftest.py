@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import uvicorn.server
 from hypothesis import settings
 
 from infra.local.orphans import stop_marked
@@ -53,16 +52,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.system)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def servers_end_soon() -> Iterator[None]:
+@pytest.fixture
+def servers_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers in this process look ten times as often whether they are to end: by default every 0.1 s."""
+    import uvicorn.server
 
     async def sleep(delay_s: float) -> None:
         await asyncio.sleep(delay_s / 10)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
-        yield
+    monkeypatch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
 
 
 @pytest.fixture(scope="session")

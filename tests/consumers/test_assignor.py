@@ -34,7 +34,7 @@ FIVE = Cluster({TOPIC: 5})
 
 
 @pytest.fixture
-def service() -> Iterator[PlanService]:
+def service(servers_end_soon: None) -> Iterator[PlanService]:
     running = PlanService(AssignmentPlanner(join_timeout_s=5), group="g", fleet="f", url="http://127.0.0.1:0")
     running.start()
     yield running

@@ -88,8 +88,8 @@ class Httpx:
     class Client:
         """``httpx.Client``."""
 
-        def __init__(self, *, base_url: Any, timeout: float, trust_env: bool) -> None:
-            del trust_env
+        def __init__(self, *, base_url: Any, timeout: float, trust_env: bool, verify: object) -> None:
+            del trust_env, verify
             request = httpx.Request("GET", base_url)
             password = httpx.URL(base_url)
             self._auth = httpx.BasicAuth(password.username, password.password)._auth_header

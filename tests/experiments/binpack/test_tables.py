@@ -13,7 +13,6 @@ The burst model with instant replicas, all phases of workload 1 and its long reb
 import csv
 import dataclasses
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -48,12 +47,9 @@ from penstock.command import build
 from penstock.errors import PenstockError
 from simulator.world import SimWorld
 
-simulated = cache(simulate)
-"""Several tests look at the same run."""
-
 
 def outcome(experiment: str, scaler: str, rebalance_time_s: float | None = None) -> BinpackResult:
-    return simulated(Case(experiment=experiment, scaler=scaler, rebalance_time_s=rebalance_time_s), seed=1)
+    return simulate(Case(experiment=experiment, scaler=scaler, rebalance_time_s=rebalance_time_s), seed=1)
 
 
 REBALANCES = [("binpack", 0.5), ("binpack", 2.0), ("binpack-tail", 0.5), ("binpack-tail", 2.0)]
@@ -125,14 +121,14 @@ def test_linear_and_optimal_cost_what_their_formulas_cost(experiment: str, scale
 )
 def test_algorithm_2_costs_what_was_published_within_the_band(experiment: str, band: float) -> None:
     case = Case(experiment=experiment, scaler="binpack-tail")
-    mean = np.mean([simulated(case, seed).replica_minutes for seed in (1, 2, 3)])
+    mean = np.mean([simulate(case, seed).replica_minutes for seed in (1, 2, 3)])
     assert mean == pytest.approx(printed_cost(experiment, "binpack-tail"), rel=band)
 
 
 def test_in_order_of_arrival_less_is_seen_to_wait_and_algorithm_2_is_cheaper() -> None:
     for experiment in (WORKLOAD_1, f"{NYC}-skewed"):
-        in_turns = simulated(Case(experiment=experiment, scaler="binpack-tail"), seed=2)
-        by_arrival = simulated(Case(experiment=experiment, scaler="binpack-tail", by_arrival=True), seed=2)
+        in_turns = simulate(Case(experiment=experiment, scaler="binpack-tail"), seed=2)
+        by_arrival = simulate(Case(experiment=experiment, scaler="binpack-tail", by_arrival=True), seed=2)
         assert by_arrival.replica_minutes < in_turns.replica_minutes
     assert 0.80 < by_arrival.replica_minutes / printed_cost(f"{NYC}-skewed", "binpack-tail") < 0.85
 
@@ -158,7 +154,7 @@ def test_with_skew_linear_loses_a_tenth_of_the_events_more_and_algorithm_2_none(
 
 def test_whoever_hears_of_a_rebalance_late_has_the_longer_tail() -> None:
     cases = [Case(experiment=WORKLOAD_1, scaler="binpack-tail", heartbeat_s=heartbeat_s) for heartbeat_s in (0.5, 3.0)]
-    told, soon, late = (outcome(WORKLOAD_1, "binpack-tail"), *(simulated(case, seed=1) for case in cases))
+    told, soon, late = (outcome(WORKLOAD_1, "binpack-tail"), *(simulate(case, seed=1) for case in cases))
     assert told.longest_s < 0.7 < soon.longest_s < 1.1
     assert 3.0 < late.longest_s < 3.5
 
@@ -193,7 +189,7 @@ def test_long_rebalances_cost_what_was_published_within_a_tenth(case: tuple[str,
 
 
 def test_three_seeds_differ_in_what_the_partitions_of_the_events_decide_only() -> None:
-    runs = [simulated(Case(experiment=WORKLOAD_1, scaler="linear"), seed) for seed in (1, 2)]
+    runs = [simulate(Case(experiment=WORKLOAD_1, scaler="linear"), seed) for seed in (1, 2)]
     assert runs[0][1:7] == runs[1][1:7]
     assert runs[0].slo_share != runs[1].slo_share
 

@@ -37,6 +37,15 @@ def rabbit(folder: Path) -> RabbitMq:
     return RabbitMq(state, port=1, management_port=2, metrics_port=3, node_port=4, epmd_port=5, password="s3cret")
 
 
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has the server and its port mapper, as far as files go: nothing is started."""
+    for name in ("rabbitmq-server", "epmd"):
+        (tmp_path / name).touch(0o755)
+    monkeypatch.setattr(rabbitmq, "SERVER", tmp_path / "rabbitmq-server")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+
+
 def publish(endpoints: Endpoints, queue: str, messages: int) -> list[PublishOutcome]:
     link = Link(endpoints.require("rabbitmq"), "test:publisher")
     outcomes: list[PublishOutcome] = []
@@ -53,7 +62,7 @@ def publish(endpoints: Endpoints, queue: str, messages: int) -> list[PublishOutc
     return outcomes
 
 
-def test_its_password_is_known_to_the_server_as_a_salted_hash_only(state_folder: Path) -> None:
+def test_its_password_is_known_to_the_server_as_a_salted_hash_only(state_folder: Path, installed: None) -> None:
     rabbit(state_folder).prepare()
     folder = state_folder / "rabbitmq"
     definitions = msgspec.json.decode((folder / "definitions.json").read_bytes())
@@ -62,14 +71,16 @@ def test_its_password_is_known_to_the_server_as_a_salted_hash_only(state_folder:
     assert all("s3cret" not in file.read_text() for file in folder.iterdir())
 
 
-def test_it_reads_nothing_of_the_machines_own_rabbitmq(state_folder: Path) -> None:
+def test_it_reads_nothing_of_the_machines_own_rabbitmq(state_folder: Path, installed: None) -> None:
     program = rabbit(state_folder).prepare()
     own = {name: value for name, value in program.env.items() if name.startswith("RABBITMQ_") and "/" in value}
     assert {"RABBITMQ_CONFIG_FILE", "RABBITMQ_CONF_ENV_FILE", "RABBITMQ_ENABLED_PLUGINS_FILE"} <= set(own)
     assert all(Path(value).is_relative_to(state_folder) for value in (*own.values(), program.env["HOME"]))
 
 
-def test_a_machine_without_it_is_told_the_way_out(state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_it_is_told_the_way_out(
+    state_folder: Path, installed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rabbitmq, "SERVER", Path("/nowhere/rabbitmq-server"))
     with pytest.raises(PenstockError, match=r"no /nowhere/rabbitmq-server: `make setup` .*apt-get install rabbitmq"):
         rabbit(state_folder).prepare()

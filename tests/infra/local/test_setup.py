@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ET
 from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 import infra.local
 from infra.local import rabbitmq
 
@@ -64,6 +66,7 @@ def test_without_apt_what_is_missing_is_named_in_one_line(tmp_path: Path) -> Non
     assert re.search(r"missing: java maven redis-server (rabbitmq-server )?prometheus ", done.stderr)
 
 
+@pytest.mark.system
 def test_what_is_there_already_is_not_touched(tmp_path: Path) -> None:
     for name in ("java", "mvn", "redis-server", "prometheus"):
         assert shutil.which(name), f"{name} is missing: run `make setup`"

@@ -365,8 +365,8 @@ def test_a_fleet_deploys_its_functions_and_takes_them_away_again(tells_events: b
         fleet.start(lambda: steps.append(1))
         assert not fleet.ready()
         fleet.bring_up()
-        wait(fleet.ready)
-        assert fleet.counts() == ReplicaCounts(joined=4) and steps
+        wait(lambda: fleet.ready() and bool(steps))
+        assert fleet.counts() == ReplicaCounts(joined=4)
         deployed = gateway.functions["sha256"].body
         assert deployed["envVars"]["floor_s"] == "0.0125" and deployed["envVars"]["cold_start_s"] == "0.25"
         assert fleet.actuator.apply(up(sha256=9)).clamped == {"sha256": "9 → 6: cap 6"}

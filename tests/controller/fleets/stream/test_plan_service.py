@@ -30,7 +30,7 @@ def connections() -> Iterator[None]:
 
 
 @pytest.fixture
-def service() -> Iterator[PlanService]:
+def service(servers_end_soon: None) -> Iterator[PlanService]:
     running = PlanService(
         AssignmentPlanner(join_timeout_s=5), group="run.payments", fleet="payments", url="http://127.0.0.1:0"
     )
