@@ -39,8 +39,10 @@ class Caution:
             self._present, self._present_since_s = present, time_s
         if wanted is None:
             return
-        self._highest = max(self._highest, wanted, present or 0)
+        self._highest = max(self._highest, wanted)
         if time_s - self._since_s >= self._hold_s:
             self.told = wanted
-        elif self.told is not None or (present is not None and time_s - self._present_since_s >= STEADY_S):
+        elif self.told is not None:  # members that have joined again are counted twice for a while
             self.told = self._highest
+        elif present is not None and time_s - self._present_since_s >= STEADY_S:
+            self.told = self._highest = max(self._highest, present)

@@ -19,7 +19,8 @@ HPA_SENTENCES = sentences(
     "= {highest_in_window}",
     "stabilised = {stabilised}: the highest, or a rise as desired where the HPA has a behavior (here? {behavior})",
     "scale-up limit = max({up_factor} · {replicas}, {up_to_pods}) = {scale_up_limit}",
-    "scale-up limit = max({up_factor} · {replicas}, {replicas} + {up_pods}) = {scale_up_limit}",
+    "scale-up limit = max({up_factor} · {replicas_before}, {replicas_before} + {up_pods}) = {scale_up_limit}, from the "
+    "replicas at the beginning of the policies' period",
 )
 
 HPA = Family(frozenset({"hpa"}), (*sentences("metric: {metric}"), *HPA_SENTENCES))

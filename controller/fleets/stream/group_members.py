@@ -23,6 +23,9 @@ LOOK_S = 10.0
 REQUEST_S = 2.0
 INTERVAL_S = 1.0
 
+REBALANCING = ("PreparingRebalance", "CompletingRebalance")
+"""States in which members that left and those that joined in their place are both listed."""
+
 
 class Member(msgspec.Struct, frozen=True):
     """One member. ``client_id``: chosen by its program; ``partitions``: of the reader's topic."""
@@ -81,7 +84,7 @@ class GroupReader:
         self._close()
 
     def read(self) -> tuple[Member, ...] | None:
-        """The members now, in order of their ids; None while the broker does not answer."""
+        """The members now, in order of their ids; None while the broker does not answer or the group rebalances."""
         described = self._ask(lambda admin: admin.describe_groups([self._group])[self._group], self._trouble)
         if described is None:
             return None
@@ -90,6 +93,8 @@ class GroupReader:
             self._trouble.note(refusal)
             return None
         self._trouble.clear()
+        if described["group_state"] in REBALANCING:
+            return None
         members = (Member(each["member_id"], each["client_id"], self._held(each)) for each in described["members"])
         return tuple(sorted(members, key=lambda member: member.member_id))
 
@@ -121,7 +126,7 @@ class GroupReader:
             return None
 
     def _held(self, described: dict[str, Any]) -> tuple[int, ...]:
-        """Partitions of the topic; none while the group rebalances."""
+        """Partitions of the topic."""
         topics = (described["member_assignment"] or {}).get("assigned_partitions", ())
         return tuple(sorted(number for each in topics if each["topic"] == self._topic for number in each["partitions"]))
 

@@ -20,6 +20,8 @@ UP_PODS = 4
 """Scale-up limit of a sync: twice the replicas, or without behavior four, with its default policies four more, if that
 is more.
 """
+POLICY_PERIOD_S = 15.0
+"""Of the default policies: they count from the replicas at its beginning. Syncs that come early share a period."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +42,12 @@ class HpaRules(BoundedParameters):
 
 class HpaHistory(msgspec.Struct, frozen=True):
     """Recommendations within the stabilisation window, oldest first, as (time in s, replicas): as computed from the
-    metric, before stabilisation, limit and bounds.
+    metric, before stabilisation, limit and bounds. ``changes``: what was added (or removed, negative) within the period
+    of the policies, likewise.
     """
 
     recommendations: tuple[tuple[float, int], ...] = ()
+    changes: tuple[tuple[float, int], ...] = ()
 
 
 class Recommendation(NamedTuple):
@@ -87,8 +91,12 @@ def recommend(
     window = (*window, (time_s, desired))
     highest = max(recommended for _, recommended in window)
     stabilised = max(desired, min(current, highest)) if rules.behavior else highest
-    limit = max(current * UP_FACTOR, UP_PODS + (current if rules.behavior else 0))
+    changes = tuple(each for each in history.changes if time_s - each[0] < POLICY_PERIOD_S - TOLERANCE_S)
+    before = current - sum(change for _, change in changes)
+    limit = max(before * UP_FACTOR, before + UP_PODS, current) if rules.behavior else max(current * UP_FACTOR, UP_PODS)
     wanted = max(least, min(stabilised, limit, rules.max_replicas or limit))
+    if rules.behavior and wanted != current:
+        changes = (*changes, (time_s, wanted - current))
     why |= {
         "desired": desired,
         "stabilisation_s": rules.stabilisation_s,
@@ -97,13 +105,13 @@ def recommend(
         "behavior": rules.behavior,
         "stabilised": stabilised,
         "up_factor": UP_FACTOR,
-        "up_pods" if rules.behavior else "up_to_pods": UP_PODS,
+        **({"replicas_before": before, "up_pods": UP_PODS} if rules.behavior else {"up_to_pods": UP_PODS}),
         "scale_up_limit": limit,
         "min_replicas": least,
         "max_replicas": rules.max_replicas,
         "wanted": wanted,
     }
-    return Recommendation(wanted, HpaHistory(window), why)
+    return Recommendation(wanted, HpaHistory(window, changes), why)
 
 
 def desired_replicas(

@@ -46,6 +46,12 @@ def test_a_gap_in_the_readings_begins_a_new_hold_at_the_last_number_that_was_tol
     assert after == [12] * 60 + [3]
 
 
+def test_members_that_are_counted_twice_scale_nothing_out() -> None:
+    caution = Caution(60)
+    told(caution, [(float(t), 4, 4) for t in range(70)])
+    assert set(told(caution, [(145.0 + t, 4, 8) for t in range(20)])) == {4}
+
+
 def test_a_few_missed_readings_are_no_gap() -> None:
     caution = Caution(10)
     told(caution, [(float(t), 5, 5) for t in range(20)])

@@ -242,14 +242,14 @@ def test_a_loaded_fleet_never_falls_below_what_it_had(
             service.start()
             syncs(10)
         eventually(known_again, "a value after the thaw")
-        assert set(fleet.seen) == {4}
+        assert min(fleet.seen) == 4
 
         # The broker is there: only the scaler is restarted.
         service.kill()
         service.start()
         eventually(known_again, "a value after the restart")
-        assert trigger.value() == 4
-        assert set(fleet.seen) == {4}
+        assert trigger.value() >= 4
+        assert min(fleet.seen) == 4
     finally:
         members.close()
 

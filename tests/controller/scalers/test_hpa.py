@@ -77,6 +77,15 @@ def test_with_behavior_one_sync_doubles_or_adds_four() -> None:
     assert sizes([100_000] * 5, 1, behavior=True) == [5, 10, 20, 40, 80]
 
 
+def test_with_behavior_early_syncs_share_the_limit_of_a_period() -> None:
+    fleet = Fleet(make(Hpa, behavior=True, decision_interval_s=5))
+    found = []
+    for sync in range(7):
+        fleet.tick(5.0 * sync, backlog=10_000)
+        found.append(fleet.replicas)
+    assert found == [5, 5, 5, 10, 10, 10, 20]
+
+
 def test_a_short_peak_is_followed_to_its_full_height_without_behavior_only() -> None:
     peak = [200] + [50] * 22
     assert sizes(peak, 1) == [4, 8, 16] + [20] * 17 + [5] * 3

@@ -7,7 +7,7 @@ import yaml
 
 from controller.keda.metadata import read_trigger
 
-FOLDER = Path(__file__).parents[3] / "docs" / "examples" / "keda"
+FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "keda"
 
 
 def documents(name: str) -> dict[str, Any]:
