@@ -112,7 +112,7 @@ def main() -> None:
     The watchdog answers health and readiness probes 200 while its lock file exists. It would write the file before this
     program listens, and answer requests 500 until then; with ``suppress_lock`` the file is written here. At SIGTERM the
     watchdog is unhealthy for ``healthcheck_interval`` but passes requests on, then refuses new ones and waits for those
-    in hand; it sends SIGTERM on at once. So this program serves until the watchdog has ended.
+    in flight; it sends SIGTERM on at once. So this program serves until the watchdog has ended.
     """
     from function import handler
     from waitress import create_server  # type: ignore[import-untyped]
