@@ -75,13 +75,12 @@ class PipelineManager:
         settlement = Settlement(self._redis_url, spec.run, spec.ledger_key)  # its connections are of this event loop
         publisher = SnapshotPublisher(settlement.redis, spec, self._snapshot)
         stopped: asyncio.Future[Any] = asyncio.ensure_future(self._stopping.wait())
-        counting = asyncio.ensure_future(settlement.counts())
+        past = asyncio.gather(settlement.counts(), settlement.retried(publisher.predecessor))
         try:
-            await asyncio.wait((counting, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if not counting.done():
+            await asyncio.wait((past, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not past.done():
                 return
-            finished, missed = counting.result()
-            before = await publisher.predecessor()
+            (finished, missed), (before, _) = past.result()
             self.flow = Flow(
                 self.pipeline,
                 self._signer,
@@ -108,8 +107,8 @@ class PipelineManager:
             await self._work(parts, stopped, settlement, ready)
             await publisher.publish()
         finally:
-            for task in (stopped, counting):
-                task.cancel()
+            past.cancel()
+            stopped.cancel()
             await settlement.close()
             for pool in (*self._pools.values(), self._control):
                 pool.close()

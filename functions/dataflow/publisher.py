@@ -37,7 +37,7 @@ class SnapshotPublisher:
         self._trouble = LogOnce(log, "snapshot not written: %s")
 
     async def predecessor(self) -> PipelineSnapshot | None:
-        """The last snapshot of an earlier manager of this run. Redis has to be up."""
+        """The last snapshot of an earlier manager of this run. Raises an error of ``REDIS_AWAY`` or OSError."""
         found = await self._redis.get(self._key)
         return msgspec.json.decode(found, type=PipelineSnapshot) if found else None
 

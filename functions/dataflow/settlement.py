@@ -88,7 +88,7 @@ class Settlement:
         """Requests that have left the pipeline, and those of them that missed their deadline, as recorded so far; waits
         while Redis is away.
         """
-        found, _ = await self._retried(lambda: self.redis.hgetall(self._counts_key))
+        found, _ = await self.retried(lambda: self.redis.hgetall(self._counts_key))
         return int(found.get(b"finished", 0)), int(found.get(b"missed", 0))
 
     async def run(self, flow: Flow) -> None:
@@ -101,15 +101,15 @@ class Settlement:
             while len(batch) < AT_ONCE and not self._waiting.empty():
                 batch.append(self._waiting.get_nowait())
             arguments = [argument for request in batch for argument in _line(request)]
-            outcomes, tries = await self._retried(partial(self._script, keys=self._keys, args=arguments))
+            outcomes, tries = await self.retried(partial(self._script, keys=self._keys, args=arguments))
             for request, (attempt, outcome) in zip(batch, outcomes, strict=True):
                 flow.settled(request, int(attempt), outcome.decode())
                 self._waiting.task_done()
             if tries > 1:
                 flow.finished, flow.missed = await self.counts()
 
-    async def _retried(self, ask: Callable[[], Awaitable[Any]]) -> tuple[Any, int]:
-        """The answer of Redis and the number of tries; retried while Redis is away."""
+    async def retried(self, ask: Callable[[], Awaitable[Any]]) -> tuple[Any, int]:
+        """The answer of Redis and the number of tries, until there is one."""
         delay_s, tries = BACKOFF_S[0], 0
         while True:
             tries += 1

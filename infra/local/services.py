@@ -4,6 +4,7 @@
 finds it even after the supervisor was killed.
 """
 
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -40,6 +41,7 @@ from penstock.world import Progress
 
 LOAD_SESSION: Final = shlex.join((sys.executable, "-m", "infra.load.session"))
 """Command of a load session, for Locust."""
+GATEWAY: Final = "PENSTOCK_GATEWAY"
 ALL_SERVICES: Final = ("kafka", "rabbitmq", "redis", "prometheus", "gateway")
 QUIT_TIMEOUT_S: Final = 45.0
 RUNS_GRACE_S: Final = 30.0
@@ -221,10 +223,10 @@ class LocalServices:
         return Endpoints(**values)  # type: ignore[arg-type]  # pydantic converts
 
     def exports(self) -> dict[str, str]:
-        """``PENSTOCK_*`` variables for clients of these services."""
+        """``PENSTOCK_*`` variables for clients of these services. A gateway that the user has set is theirs."""
         addresses = self._addresses()
         services = self._services(addresses, addresses.services)
-        return {
+        exports = {
             "PENSTOCK_STATE": str(self.state.path),
             "PENSTOCK_JARS": str(self._folders.jars.absolute()),
             "PENSTOCK_SUPERVISOR": self.state.supervisor_endpoint,
@@ -233,6 +235,9 @@ class LocalServices:
             "PENSTOCK_LOAD_SESSION": LOAD_SESSION,
             **{name: url for service in services for name, url in service.exports.items()},
         }
+        if chosen := _gateway_of_the_user(exports.get(GATEWAY, "")):
+            exports[GATEWAY] = chosen
+        return exports
 
     def environment(self) -> dict[str, str]:
         """The complete environment of one run's processes, with a free port for the run's plan service."""
@@ -313,3 +318,9 @@ def _runs(service: Service, programs: Mapping[str, ProgramStatus] | None) -> boo
 
 def _died(service: Service) -> PenstockError:
     return PenstockError(f"{service.name} has died; the end of {service.log}:\n{tail(service.log)}")
+
+
+def _gateway_of_the_user(own: str) -> str:
+    """``PENSTOCK_GATEWAY`` as the user has set it; empty for an earlier address of our own (`penstock env`)."""
+    chosen = os.environ.get(GATEWAY, "")
+    return "" if chosen.rpartition("@")[2] == own.rpartition("@")[2] else chosen

@@ -16,6 +16,7 @@ from penstock.functions import FunctionCounts, PipelineSnapshot
 from penstock.records import Event, Outcome, Result, encode
 from penstock.signing import Signer
 from penstock.systems import FunctionSpec, FunctionSystem
+from tests.support.eventually import PATIENCE_S
 
 RUN = "r"
 SIGNER = Signer(b"key", RUN)
@@ -406,8 +407,10 @@ def test_while_outcomes_cannot_be_written_down_nothing_is_acknowledged_and_funct
         world.answers["one"] = world.answers["two"] = lambda number: done()
         records = [Record(encode(event(number))) for number in range(4)]
         flow.receive(records)
-        await asyncio.sleep(0.01)
-        assert len(world.unsettled) == 4 and flow.inside == 4
+        async with asyncio.timeout(PATIENCE_S):
+            while len(world.unsettled) < 4:
+                await asyncio.sleep(0.001)
+        assert flow.inside == 4
         assert not any(record.acknowledged for record in records)
         assert not any(result.terminal for result in world.published)
         world.redis = True

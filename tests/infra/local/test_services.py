@@ -64,6 +64,19 @@ def kill_daemon(folder: Path) -> None:
     kill(int(StateFolder(folder).supervisor_pid.read_text()))
 
 
+def test_a_gateway_that_the_user_has_set_wins(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = local()
+    services.up(["gateway"])
+    monkeypatch.delenv("PENSTOCK_GATEWAY", raising=False)
+    own = services.exports()["PENSTOCK_GATEWAY"]
+    for chosen in ("http://admin:secret@openfaas.example:8080", "http://127.0.0.1:1"):
+        monkeypatch.setenv("PENSTOCK_GATEWAY", chosen)
+        assert services.exports()["PENSTOCK_GATEWAY"] == services.environment()["PENSTOCK_GATEWAY"] == chosen
+        assert services.endpoints().require("gateway") == chosen
+    monkeypatch.setenv("PENSTOCK_GATEWAY", own.replace("admin:", "admin:an-earlier-password-"))
+    assert services.exports()["PENSTOCK_GATEWAY"] == own
+
+
 # --- up and down -----------------------------------------------------------------------------------------------------
 
 
