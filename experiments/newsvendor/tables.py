@@ -1,8 +1,8 @@
 """The cheapest run of each scaler that keeps a contract: newsvendor as it is, rivals tuned by an oracle.
 
 A rival's threshold f_up is bisected on the first of the seeds that are scored, without hold time and with narrow
-hysteresis, and then lowered until the mean of all seeds keeps the share; all scalers may choose their tick phase. Lost
-cells come first. ``penstock paper newsvendor``.
+hysteresis, and then refined in steps of 1 % until the mean of all seeds keeps the share; all scalers may choose their
+tick phase. Lost cells come first. ``penstock paper newsvendor``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,8 @@ PHASES_S: Final = (0.12, 0.62, 0.71)
 goes meets the next burst.
 """
 LEAST_THRESHOLD, LARGEST_THRESHOLD = 0.3, 1.05
-FINER: Final = 0.99
-"""Step by which a threshold is lowered until all seeds together keep the share, ``STEPS`` times at most."""
-STEPS: Final = 6
+FINER: Final = (1.04, 1.03, 1.02, 1.01, 1.0, 0.99, 0.98, 0.97)
+"""Multiples of the bisected threshold, tried in this order until all seeds together keep the share."""
 NARROW: Final = 0.9
 """f_down of a rival, as a part of its f_up."""
 INSTANT: Final = {
@@ -132,8 +131,8 @@ def tuned(cell: Cell, s: NewsvendorSettings, scaler: str) -> Found:
     chosen = best(cell.share, [each for phase_s in PHASES_S for each in bisected(cell, s, phase_s, scaler)])
     assert chosen.threshold is not None
     found = []
-    for step in range(STEPS):
-        found.append(runs(cell, s.seeds, chosen.phase_s, scaler, round(chosen.threshold * FINER**step, 4)))
+    for factor in FINER:
+        found.append(runs(cell, s.seeds, chosen.phase_s, scaler, round(chosen.threshold * factor, 4)))
         if found[-1].share >= cell.share:
             break
     return best(cell.share, found)
