@@ -49,11 +49,6 @@ def is_clairvoyant(kind: ScalerClass) -> bool:
     return getattr(kind, "clairvoyant", False)
 
 
-def clairvoyant_scalers() -> frozenset[str]:
-    """Names of the registered clairvoyant scalers."""
-    return frozenset(name for name, kind in scaler_classes().items() if is_clairvoyant(kind))
-
-
 def emulated_system(kind: ScalerClass) -> str:
     """The system whose scaler this class emulates, by its attribute ``emulates``; "" for any other."""
     return getattr(kind, "emulates", "")
