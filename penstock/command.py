@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.text import Text
-from typer.models import CommandInfo
+from typer.models import CommandInfo, TyperInfo
 
 from penstock import __version__
 from penstock.errors import PenstockError
@@ -66,7 +66,8 @@ def build() -> typer.Typer:
     for point in sorted(entry_points(group="penstock.commands"), key=lambda point: point.name):
         point.load()(app)
     panels = {name: (panel, rank) for rank, (panel, name) in enumerate(_grouped())}
-    for each in (*app.registered_commands, *app.registered_groups):
+    everything: list[CommandInfo | TyperInfo] = [*app.registered_commands, *app.registered_groups]
+    for each in everything:
         each.rich_help_panel = panels.get(each.name or "", ("Others", 0))[0]
         if isinstance(each, CommandInfo) and each.callback is not None:
             # One line in the list of commands; the whole text in the command's own help.

@@ -61,14 +61,14 @@ def rates(number: int, seconds: int) -> tuple[str, bool, Floats]:
     return kind, possible, np.asarray(rate if possible else 3 * SERVICE_RATE_PER_S * PARTITIONS * rate / rate.mean())
 
 
-def evaluate(number: int, seconds: int, jobs: int) -> Result:
+def evaluate(number: int, seconds: int, jobs: int, scalers: str) -> Result:
     """One load."""
     kind, possible, rate_per_s = rates(number, seconds)
     with TemporaryDirectory() as name:
         folder = Path(name)
         trace = folder / f"{kind}.csv"
         trace.write_text("rate_per_s\n" + "".join(f"{rate!r}\n" for rate in rate_per_s.tolist()), encoding="utf-8")
-        request = AdviceRequest(trace=trace, slo=0.5, jobs=jobs)
+        request = AdviceRequest(trace=trace, slo=0.5, jobs=jobs, scalers=scalers)
         began_s = time.perf_counter()
         session = prepare(request, folder)
         found = carry_out(session, lambda _: None, lambda _: None)
@@ -123,10 +123,11 @@ def main() -> None:
     parser.add_argument("--loads", type=int, default=50)
     parser.add_argument("--seconds", type=int, default=600, help="length of a load")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--scalers", default="", help="comma-separated names (default: all)")
     given = parser.parse_args()
     results = []
     for number in range(given.loads):
-        results.append(result := evaluate(number, given.seconds, given.jobs))
+        results.append(result := evaluate(number, given.seconds, given.jobs, given.scalers))
         ratio = "none" if result.ratio is None else f"{result.ratio:.3f}"
         shares = " ".join(f"{share:.4f}" for share in result.shares)
         print(f"{number:3} {result.kind:7} {result.scaler:14} {ratio:6} {shares} {result.seconds:.0f} s", flush=True)

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from penstock.command import build, main
 from penstock.errors import EXIT_INVALID, EXIT_MISSED, PenstockError
 from penstock.rundir import RunDirectory
+from penstock.systems import StreamSystem
 from report.analysis.measurement import summary_of
 from report.analysis.run_data import RunData
 from tests.experiments.synthetic import Toy, write_run
@@ -293,7 +294,7 @@ def test_a_disk_that_is_full_at_the_end_gives_one_line_and_not_the_verdict_table
         raise OSError(errno.ENOSPC, "No space left on device", "report.html.partial")
 
     monkeypatch.setattr("experiments.progress.RunProgress.note", lambda *_: None)
-    monkeypatch.setattr("report.write_report", full)
+    monkeypatch.setattr("experiments.reporting.write_report", full)
     assert "report.html.partial: No space left on device; make room" in refused(penstock, capsys, code=1)
 
 
@@ -301,7 +302,7 @@ def test_an_error_that_is_none_of_the_disk_is_not_hidden(penstock: Penstock, mon
     def broken(*_: object) -> None:
         raise ConnectionResetError(errno.ECONNRESET, "reset")
 
-    monkeypatch.setattr("report.write_report", broken)
+    monkeypatch.setattr("experiments.reporting.write_report", broken)
     with pytest.raises(ConnectionResetError):
         penstock("run", *SLICE, "--scaler", "linear")
 
@@ -355,6 +356,7 @@ def test_slo_service_time_partitions_start_up_and_price_change_the_run(runs: Pat
     assert penstock("run", *SLICE, "--scaler", "linear", *changes, "--tick-phase", "200ms") == 0
     spec = the_run(runs).spec()
     assert (spec.slo_s, spec.worker.service_time_s, spec.partitions) == (0.25, 0.004, 7)
+    assert isinstance(spec.system, StreamSystem)
     assert (spec.system.start_up_s, spec.replica_price_per_hour, spec.tick_phase_s) == (3.0, 2.0, 0.2)
     assert spec.scaler.parameters["slo_s"] == 0.25 and spec.scaler.parameters["service_rate_per_s"] == 250
     summary = summary_of(RunData(the_run(runs)))
@@ -368,7 +370,7 @@ def test_slo_service_time_partitions_start_up_and_price_change_the_run(runs: Pat
         (("binpack-workload-1", "--slo", "soon"), "invalid value for '--slo'"),
         (("binpack-workload-1", "--start-up", "3s", "--world", "local"), "only the sim world can choose it"),
         (("binpack-workload-1", "--start-up", "3s", "--set", "system.start_up_s=2"), "give one of them"),
-        (("amesos-document", "--partitions", "3"), "amesos-document has pipelines of functions, which have none"),
+        (("amesos-document", "--partitions", "3"), "amesos-document has function fleets, which have none"),
     ],
 )
 def test_an_option_that_would_have_no_effect_is_refused(

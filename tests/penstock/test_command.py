@@ -32,7 +32,10 @@ def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     [
         (["rum"], "error: no such command 'rum'. Did you mean 'run'?; see penstock --help\n"),
         (["run", "--from"], "error: option '--from' requires an argument; see penstock --help\n"),
-        (["run", "--fron", "1"], "error: no such option: --fron (Possible options: --from); see penstock run --help\n"),
+        (
+            ["run", "--tick-phas", "1"],
+            "error: no such option: --tick-phas (Possible options: --tick-phase); see penstock run --help\n",
+        ),
         (["run"], "error: missing argument 'experiment'; see penstock run --help\n"),
         (["run", "x"], "error: missing option '--scaler'; see penstock run --help\n"),
         (["run", "x", "y", "--scaler", "z"], "error: got unexpected extra argument(s) (y); see penstock run --help\n"),
