@@ -51,8 +51,8 @@ READY_TIMEOUT_S: Final = 300.0
 """A node that is added for a pod has to fetch the pod's image first."""
 DELETE_TIMEOUT_S: Final = 180.0
 POLL_S: Final = 0.3
-LOOK_S: Final = 7.0
-"""Between two looks for pods without a node during a run: the second is within 15 s."""
+LOOK_S: Final = 4.0
+"""Between two looks for pods without a node during a run: the third at the latest reports them, within 15 s."""
 KIND_NODE: Final = "kind://"
 """Beginning of the provider's id of kind's nodes."""
 SURROUNDINGS: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "PENSTOCK_SPARK")
@@ -144,7 +144,7 @@ class ClusterServices:
                 self._tell(f"cluster: pod {pod.name} is not ready, and no run needs it: {why}")
         if any(pod.workload == "grafana" for pod in pods):
             reach = f"kubectl --namespace {self.kubectl.namespace} port-forward service/grafana 3000"
-            self._tell(f"cluster: Grafana's boards are at http://localhost:3000 after `{reach}`")
+            self._tell(f"cluster: once Grafana runs, its boards are at http://localhost:3000 after `{reach}`")
         else:
             self._tell(f"cluster: overlay {self._overlay.name} leaves Grafana out")
 

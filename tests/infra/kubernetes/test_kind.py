@@ -72,6 +72,7 @@ class Machine(FakeCluster):
             "overlay": OVERLAY, "clusters": "", "info": f"2 {folder}\n", "label": ""
         }.items():  # fmt: skip
             (folder / name).write_text(text)
+        monkeypatch.delenv("KIND_OPTIONS", raising=False)
         monkeypatch.setenv("PENSTOCK_JARS", str(folder / "jars"))
         monkeypatch.setenv("PENSTOCK_STATE", str(folder / "state"))
         monkeypatch.setattr(kind, "NEW_BYTES", 0)
