@@ -240,7 +240,7 @@ def least(bursts: Bursts, first: int, share: float) -> float:
     return best + ends
 
 
-class Timetable:
+class ClairvoyantPlan:
     """Carries a plan out: the replicas of the coming bursts, requested in time, grouped for the known next burst."""
 
     name: ClassVar[str] = "clairvoyant-plan"
@@ -319,8 +319,8 @@ def cheapest_plan(
     for tried in range(PLANS):
         price = high if tried == 0 else (low + high) / 2 if low else high / 4
         _, _, plan = cheapest(late, transitions, price, spec.initial_replicas, careful.within)
-        timetable = Timetable(bursts, plan.tolist(), 1.0 / spec.speed)
-        run = run_to_end(spec, StreamEngine(spec, schedule), timetable)
+        scaler = ClairvoyantPlan(bursts, plan.tolist(), 1.0 / spec.speed)
+        run = run_to_end(spec, StreamEngine(spec, schedule), scaler)
         _, response_s = run.responses()
         kept = float((response_s <= spec.slo_s + 1e-9).mean())
         if kept < share and tried == 0:
