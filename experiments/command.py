@@ -260,8 +260,10 @@ def bound(
         typer.Option(min=0, max=1, help="Share of the events within the SLO.", show_default=OF_THE_EXPERIMENT),
     ] = None,
 ) -> None:
-    """Print a lower bound on the cost of keeping a share of the events within the SLO, whoever scales and whatever he
-    knows of the load, and the cost of a plan that knows all of it, in virtual time. Consumer groups with bursts only.
+    """Print the least cost of keeping a share of the events within the SLO.
+
+    The lower bound holds for every scaler, whatever it knows of the load. The second figure is the cost of a plan that
+    knows the whole load, in virtual time. Consumer groups with bursts only.
     """
     from rich.console import Console
     from rich.table import Table

@@ -22,8 +22,8 @@ DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPER
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
 GROUPS = {
-    "Which scaler?": ("advise", "replay", "scalers", "formula", "paper"),
-    "Experiments": ("experiments", "workloads", "schedule", "run", "compare"),
+    "Which scaler?": ("advise", "replay", "scalers", "bound", "formula", "paper"),
+    "Experiments": ("experiments", "workloads", "schedule", "run", "compare", "chaos"),
     "Results": ("runs", "report", "watch", "explain", "measures"),
     "Deploy": ("keda", "control", "load", "calibrate"),
     "Services": ("up", "status", "env", "down"),

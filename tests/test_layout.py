@@ -26,8 +26,6 @@ EXCEPTIONS = {
     "tests/controller/scalers/test_every_scaler.py": "holds all scalers to one contract",
     "tests/controller/scalers/test_stream_scalers.py": "holds all scalers of streams to one contract",
     "tests/controller/scalers/test_workload_costs.py": "costs of several scalers on one workload",
-    "tests/controller/keda/test_example.py": "the example of the documentation",
-    "tests/controller/keda/test_service_without_kafka.py": "the service while Kafka is away",
     "tests/functions/test_faas_cli.py": "a program of others",
     "tests/functions/test_handlers.py": "handlers and template are no package",
     "tests/functions/test_template.py": "handlers and template are no package",

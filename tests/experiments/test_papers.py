@@ -17,7 +17,7 @@ from experiments.paper import PaperTable, Rendering, Request
 from experiments.papers import PAPERS
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {name: name.replace("-", "_") for name in PAPERS if name != "any"}
+FOLDERS = {name: name.replace("-", "_") for name in PAPERS if name not in ("any", "newsvendor")}
 READMES = {name: (ROOT / "experiments" / folder / "README.md").read_text() for name, folder in FOLDERS.items()}
 VERDICTS = ("equal", "near", "contradicts", "cannot be had", "not measured yet")
 

@@ -53,7 +53,7 @@ def test_text_becomes_the_type_of_the_parameter() -> None:
     ("given", "message"),
     [
         ({"f_upp": "1"}, r"unknown parameter 's.f_upp' \(did you mean s.f_up\?\): it has f_up, max_replicas"),
-        ({"f_up": "much"}, "s.f_up=much: Expected `float`"),
+        ({"f_up": "much"}, "s.f_up=much: expected a number"),
         ({"f_up": "7"}, "s.f_up=7: f_up must lie between 0 and 1"),
     ],
 )
