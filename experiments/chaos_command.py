@@ -29,8 +29,10 @@ def chaos(
     resume: Annotated[bool, typer.Option("--resume", help="Keep the seeds that are done.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; progress goes to stderr.")] = False,
 ) -> None:
-    """Run an experiment once per seed with faults that the seed draws, and check that no event is lost or finished
-    twice and nothing is left running. Exit code 98: a seed violates this.
+    """Run an experiment under faults that seeds draw.
+
+    Each seed is one run. It must lose no event, finish none twice and leave nothing running. Exit code 98: a seed
+    violates this.
     """
     import msgspec
     from rich.console import Console

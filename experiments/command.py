@@ -260,7 +260,7 @@ def bound(
         typer.Option(min=0, max=1, help="Share of the events within the SLO.", show_default=OF_THE_EXPERIMENT),
     ] = None,
 ) -> None:
-    """Print the least cost of keeping a share of the events within the SLO.
+    """Print the least cost at which a share can be within the SLO.
 
     The lower bound holds for every scaler, whatever it knows of the load. The second figure is the cost of a plan that
     knows the whole load, in virtual time. Consumer groups with bursts only.

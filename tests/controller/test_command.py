@@ -91,7 +91,7 @@ def test_a_shadow_is_explained_at_its_own_last_decision(run: Path) -> None:
 
 
 def test_a_second_outside_the_run_is_refused_with_the_valid_range(run: Path) -> None:
-    with pytest.raises(PenstockError, match="--at 9: outside the run; .* has decisions from 0 to 3 s"):
+    with pytest.raises(PenstockError, match=r"--at 9: outside the run; .* has decisions from 0 to 3 s"):
         said("explain", str(run), "--at", "9")
 
 
