@@ -38,7 +38,7 @@ def pod_specs(overlay: str) -> dict[str, dict[str, Any]]:
     }
 
 
-RENDERED = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl, and no cluster")
+WITHOUT_CLUSTER = pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl, and no cluster")
 RECOMMENDED = ("name", "instance", "version", "component", "part-of", "managed-by")
 
 
@@ -177,7 +177,8 @@ def requested_cpu(overlay: str) -> dict[str, int]:
     return {name: sum(cpu_m(each) for each in spec["containers"]) for name, spec in pod_specs(overlay).items()}
 
 
-@RENDERED
+@pytest.mark.system
+@WITHOUT_CLUSTER
 @pytest.mark.parametrize(("overlay", "free_m", "payments"), [("cluster", 1900, 9), ("kind", 1050, 20)])
 def test_the_fleet_at_its_largest_fits_two_processors(overlay: str, free_m: int, payments: int) -> None:
     """Beside kubeadm's own pods on kind: 0.95 (apiserver .25, controllers .2, scheduler, etcd, kindnet .1, DNS .2)."""
@@ -187,7 +188,8 @@ def test_the_fleet_at_its_largest_fits_two_processors(overlay: str, free_m: int,
     assert shared - asked["senders"] + 20 * asked["function-pdf"] <= free_m, "load sessions have consumers"
 
 
-@RENDERED
+@pytest.mark.system
+@WITHOUT_CLUSTER
 @pytest.mark.parametrize("overlay", OVERLAY_NAMES)
 def test_every_object_has_the_recommended_labels(overlay: str) -> None:
     for each in rendered(overlay):
@@ -196,7 +198,8 @@ def test_every_object_has_the_recommended_labels(overlay: str) -> None:
         assert not missing, (each["kind"], each["metadata"]["name"])
 
 
-@RENDERED
+@pytest.mark.system
+@WITHOUT_CLUSTER
 @pytest.mark.parametrize("overlay", OVERLAY_NAMES)
 def test_no_disruption_budget_keeps_a_node_from_being_drained(overlay: str) -> None:
     """A budget without a pod to spare makes `kubectl drain` wait for ever."""
@@ -205,7 +208,8 @@ def test_no_disruption_budget_keeps_a_node_from_being_drained(overlay: str) -> N
     assert all(each["spec"].get("maxUnavailable", 0) >= 1 and "minAvailable" not in each["spec"] for each in budgets)
 
 
-@RENDERED
+@pytest.mark.system
+@WITHOUT_CLUSTER
 @pytest.mark.parametrize("overlay", OVERLAY_NAMES)
 def test_functions_have_deployments_once_a_run_asks_for_them(overlay: str) -> None:
     assert not [each for each in rendered(overlay) if each["metadata"]["name"].startswith("function-")]

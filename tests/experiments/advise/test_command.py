@@ -133,7 +133,7 @@ def test_what_cannot_be_advised_is_one_line_and_leaves_nothing_behind(
 
 def test_ctrl_c_ends_every_process_and_keeps_the_trials(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    command = [str(PENSTOCK), "advise", str(trace_of(tmp_path, [400.0] * 3600)), "--slo", "500ms", "--jobs", "2"]
+    command = [str(PENSTOCK), "advise", str(trace_of(tmp_path, [400.0] * 900)), "--slo", "500ms", "--jobs", "2"]
     environment = {**os.environ, "PENSTOCK_RUNS": str(runs)}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
