@@ -25,7 +25,7 @@ demo: setup ## run the main job live: binpack-tail against linear, seconds 420-5
 	@$(BIN)/penstock compare binpack-workload-1 --scalers binpack-tail,linear --world local --from 420 --seconds 110
 
 unit: .venv/.synced ## run all tests that need Python packages alone
-	@$(BIN)/pytest -n 2 --dist worksteal -m "not live and not cluster and not smoke and not system and not long"
+	@$(BIN)/pytest -n 4 --dist worksteal -m "not live and not cluster and not smoke and not system and not long"
 
 test: setup lint unit ## lint, unit tests, tests that need installed programs, one live smoke test per package
 	@$(BIN)/pytest -m "(smoke or system or long) and not live and not cluster"
