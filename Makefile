@@ -66,7 +66,7 @@ bench: bench-ready ## run all benchmarks, each beside its reference
 	@up=0; $(BIN)/penstock status >/dev/null 2>&1 || { $(BIN)/penstock up && up=1; } || exit; \
 	trap '[ $$up = 0 ] || $(BIN)/penstock down' EXIT; \
 	eval "$$($(BIN)/penstock env)"; \
-	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(BIN)/python "$$bench" || exit; done
+	for bench in tests/bench/bench_*.py; do echo "== $$bench"; PYTHONPATH=. $(BIN)/python "$$bench" || exit; done
 
 bench-beside: bench-ready ## run the benchmarks of this checkout and of commit BASE in turn, and print ratios
 	@test -n "$(BASE)" || { echo "bench-beside: name a commit, as in \`make bench-beside BASE=HEAD~5\`" >&2; exit 2; }

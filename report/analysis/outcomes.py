@@ -93,7 +93,10 @@ def _unanswered(run: RunData, schedule: Schedule, known: pa.Table, acknowledged:
     """(intended, ended) of the acknowledged events that did not complete, ns; ``NEVER`` ended without any result."""
     ended_ns = np.full(len(schedule), NEVER)
     ended_ns[ints(known["id"])] = ints(known["finished_ns"])
-    event_id = np.setdiff1d(acknowledged, completed.event_id)
+    missing = np.zeros(len(schedule), dtype=bool)
+    missing[acknowledged] = True
+    missing[completed.event_id] = False
+    event_id = np.flatnonzero(missing)
     return np.stack([run.spec.start_ns + schedule.intended_offset_ns[event_id], ended_ns[event_id]])
 
 

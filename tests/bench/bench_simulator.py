@@ -1,7 +1,7 @@
 """What simulating costs: events per second of the stream engine, the loop's share of a tick, whole experiments, a day
 of load, and a textbook queue against SimPy and Ciw.
 
-Run as ``python tests/bench/bench_simulator.py``; the rivals need ``uv sync --group bench``. Figures are CPU time of
+Run as ``python -m tests.bench.bench_simulator``; the rivals need ``uv sync --group bench``. Figures are CPU time of
 this process with compiled code loaded, the best of a few rounds; claims are for an otherwise idle machine.
 """
 

@@ -12,6 +12,7 @@ base: the median over rounds, with the least and the greatest.
 """
 
 import argparse
+import os
 import re
 import statistics
 import subprocess
@@ -46,7 +47,9 @@ def measured(checkout: Path, benchmark: str) -> Numbers:
     """The numbers that one run of a benchmark prints. Ends the program with the output if the run fails."""
     command = [str(checkout / ".venv/bin/python"), f"tests/bench/bench_{benchmark}.py"]
     began_s = time.monotonic()
-    ended = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    # The checkout first: a rival of the simulator installs a package `tests`, too.
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    ended = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
         print(ended.stdout, ended.stderr, sep="\n", file=sys.stderr)
         sys.exit(f"{checkout}: {' '.join(command)} ended with exit code {ended.returncode}")
