@@ -514,6 +514,7 @@ class SimExecutor:
 
     def __init__(self, max_workers: int = 1, thread_name_prefix: str = "") -> None:
         self._name = thread_name_prefix
+        self._threads: list[SimThread] = []
 
     def submit(self, work: Callable[..., Any], *arguments: Any) -> "SimFuture":
         future = SimFuture()
@@ -526,10 +527,13 @@ class SimExecutor:
 
         thread = SimThread(target=run, name=self._name)
         thread.start()
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        return
+        """Nothing is ever queued here, so that there is nothing to cancel."""
+        for thread in self._threads if wait else ():
+            thread.join()
 
 
 class SimFuture:

@@ -88,7 +88,6 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
         self._looked_ns = 0
         self._adopted = False
         self._refusal = ""
-        self._ended = False
         self._reports_events = True
         self._asking = ThreadPoolExecutor(max_workers=max(1, len(self.functions)), thread_name_prefix="gateway")
         self._stepping = threading.Lock()
@@ -158,8 +157,6 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
         if self._refusal:
             return
         with self._stepping, self._trouble.skipping(GatewayError):
-            if self._ended:
-                return  # a step that waited for the lock would deploy again what was deleted since
             there = self._api.functions() if self._needs_status() else None
             if there is not None:
                 try:
@@ -174,8 +171,6 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
     def stop(self) -> None:
         """End the thread and close the connections; replicas stay as they are."""
         super().stop()
-        with self._stepping:
-            self._ended = True
         self._asking.shutdown(cancel_futures=True)
         self._api.close()
 

@@ -474,18 +474,6 @@ def test_a_target_that_is_refused_is_asked_for_once(tells_events: bool, there: i
         assert gateway.asked.count(("POST", "/system/scale-function/f")) == 1
 
 
-def test_a_step_that_comes_after_the_end_asks_the_gateway_for_nothing() -> None:
-    """It may have waited for the lock: what the end deletes would be deployed again."""
-    with stub_gateway() as gateway:
-        gateway.put("f", 1)
-        playing = Playing(actuator_on(gateway, ["f"]))
-        playing.until(lambda: playing.joined("f") == 1)
-        playing.actuator.stop()
-        asked = list(gateway.asked)
-        playing.actuator.step()
-        assert gateway.asked == asked and playing.actuator.trouble == ""
-
-
 def test_a_run_of_another_kind_is_refused(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(spec_of(), system=NetworkSystem(topics=(), jobs=()))
     with pytest.raises(PenstockError, match="a FunctionSystem was expected"):
