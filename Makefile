@@ -12,7 +12,7 @@ RUN ?= $(shell ls -td runs/*/ 2>/dev/null | head -n 1)
 # A shell that forbids cached bytecode makes every process and every test worker compile all its modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo unit test test-live test-cluster up down load kind kind-down report bench bench-beside bench-ready lint lines format proto clean
+.PHONY: help setup demo docs unit test test-live test-cluster up down load kind kind-down report bench bench-beside bench-ready lint lines format proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -22,10 +22,10 @@ setup: .venv/.synced ## install everything: Python packages, Java, Maven, Redis,
 	@infra/local/setup.sh jars "$(JARS)"
 
 demo: setup ## run the main job live: binpack-tail against linear, seconds 420-530 of the paper's workload; table and report.html
-	@$(BIN)/penstock compare binpack-workload-1 --scalers binpack-tail,linear --world local --from 420 --seconds 110
+	@$(BIN)/penstock demo --world local
 
 unit: .venv/.synced ## run all tests that need Python packages alone
-	@$(BIN)/pytest -n 4 --dist worksteal -m "not live and not cluster and not smoke and not system and not long"
+	@$(BIN)/python -m pytest -q -p tests.support.forked --forks 6 -m "not live and not cluster and not smoke and not system and not long"
 
 test: setup lint unit ## lint, unit tests, tests that need installed programs, one live smoke test per package
 	@$(BIN)/pytest -m "(smoke or system or long) and not live and not cluster"
@@ -61,6 +61,11 @@ kind-down: .venv/.synced ## delete the kind cluster `penstock`
 report: .venv/.synced ## write the report of the newest run, or of RUN=runs/...
 	@test -n "$(RUN)" || { echo "report: runs/ has no run yet; \`make demo\` makes one" >&2; exit 2; }
 	@$(BIN)/penstock report "$(RUN)"
+
+docs: .venv/.synced ## build the docs site in site/, strict about links
+	@env -u VIRTUAL_ENV UV_PYTHON_DOWNLOADS=never $(BIN)/uv sync --frozen --quiet --inexact --group site
+	@PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "docs: site/index.html"
 
 bench: bench-ready ## run all benchmarks, each beside its reference
 	@up=0; $(BIN)/penstock status >/dev/null 2>&1 || { $(BIN)/penstock up && up=1; } || exit; \

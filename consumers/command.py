@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.answers import print_json
 from penstock.command import calibrate
 from penstock.durations import duration_option
 from penstock.errors import PenstockError
@@ -46,9 +47,7 @@ def worker(
     with console.status("looking for the services") as status:
         found = calibrate_worker(Endpoints(), spec, seconds=seconds, tell=status.update)
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2).decode())
+        print_json(found)
     else:
         _print(found, spec)
 

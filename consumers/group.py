@@ -17,6 +17,7 @@ from kafka.future import Future
 from kafka.structs import MemberState, OffsetAndMetadata
 
 from consumers.assignor import PlanAssignor
+from penstock.adapters.kafka_security import kafka_python_settings
 from penstock.runspec import WorkerSpec
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class GroupConsumer(KafkaConsumer, AsyncConsumerRebalanceListener):  # type: ign
         on_assign: Callable[[set[TopicPartition]], None],
     ) -> None:
         super().__init__(
-            bootstrap_servers=bootstrap,
+            **kafka_python_settings(bootstrap),
             client_id=client_id,
             group_id=group,
             partition_assignment_strategy=[assignor],

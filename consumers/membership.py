@@ -22,21 +22,33 @@ log = logging.getLogger(__name__)
 
 LONG_POLL_S = 20.0
 RETRY_S = 0.5
+COUNTING: frozenset[MemberPhase] = frozenset({"joined", "first-event"})
 
 
 class Membership:
     """Membership of the ``assignor``'s replica in ``group``. ``rejoin`` asks for a rebalance; ``may_ask``: whether this
     member should ask. In a directed rebalance each member does, else the leader, and the others follow by heartbeat.
 
+    ``counts``: finished and late events so far, which every report carries; None if they are not counted.
+
     Without a ``url`` there is no plan service: nothing is received or reported.
     """
 
     def __init__(
-        self, url: str, group: str, assignor: PlanAssignor, *, rejoin: Callable[[], None], may_ask: Callable[[], bool]
+        self,
+        url: str,
+        group: str,
+        assignor: PlanAssignor,
+        *,
+        rejoin: Callable[[], None],
+        may_ask: Callable[[], bool],
+        counts: Callable[[], tuple[int, int] | None] = lambda: None,
     ) -> None:
         self._assignor = assignor
         self._rejoin = rejoin
         self._may_ask = may_ask
+        self._counts = counts
+        self._reporting = threading.Lock()
         self._known_epoch = -1
         self._known_plan: Plan | None = None
         self._notice_ns = 0
@@ -56,15 +68,31 @@ class Membership:
         """Queue a report; returns at once. Notices are received once the service knows that this member has joined:
         its own joining then causes none.
         """
-        self._last = MemberReport(
-            phase=phase,
-            at_ns=time.time_ns(),
-            partitions=tuple(sorted(partitions)),
-            generation=self._assignor.generation,
-            epoch=self._assignor.epoch,
-            fallback=self._assignor.fallback,
-        )
-        self._reports.put(self._last)
+        with self._reporting:
+            self._put(
+                MemberReport(
+                    phase=phase,
+                    at_ns=time.time_ns(),
+                    partitions=tuple(sorted(partitions)),
+                    generation=self._assignor.generation,
+                    epoch=self._assignor.epoch,
+                    fallback=self._assignor.fallback,
+                )
+            )
+
+    def report_counts(self) -> None:
+        """Queue the last report again with the counts of now, once this member has joined and if none waits."""
+        with self._reporting:
+            last = self._last
+            if last is not None and last.phase in COUNTING and self._counts() is not None and self._reports.empty():
+                self._put(msgspec.structs.replace(last, at_ns=time.time_ns()))
+
+    def _put(self, report: MemberReport) -> None:
+        if (counts := self._counts()) is not None:
+            finished, late = counts
+            report = msgspec.structs.replace(report, finished=finished, late=late)
+        self._last = report
+        self._reports.put(report)
 
     def close(self, timeout_s: float) -> None:
         """Stop receiving notices; wait up to ``timeout_s`` until the queued reports are sent."""

@@ -54,13 +54,26 @@ class ServiceMeters(Collector):
 
 
 class Meters(ServiceMeters):
-    """Counters of one member of a consumer group."""
+    """Counters of one member of a consumer group. ``finished``, and of those ``late``: events with a result, and those
+    with a latency above the SLO.
+    """
 
-    def __init__(self, fleet: str, replica: str) -> None:
+    def __init__(self, fleet: str, replica: str, slo_s: float) -> None:
         super().__init__(fleet, replica)
+        self._slo_ns = round(slo_s * 1e9)
+        self.finished = 0
+        self.late = 0
         self._assigned = 0
         self._rebalances = 0
         self._range_fallbacks = 0
+
+    def served(self, results: Sequence[Result]) -> None:
+        """Count these results."""
+        super().served(results)
+        self.finished += len(results)
+        self.late += sum(
+            1 for each in results if each.intended_ns is None or each.finished_ns - each.intended_ns > self._slo_ns
+        )
 
     def rebalanced(self, partitions: int) -> None:
         """A new assignment of that many partitions."""

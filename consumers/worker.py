@@ -56,7 +56,7 @@ class Worker:
         self.spec = spec
         self.name = name
         self._stopping = threading.Event()
-        self.meters = Meters(spec.fleet, name)
+        self.meters = Meters(spec.fleet, name, spec.slo_s)
         self._validator = RecordValidator(signing_key=endpoints.signing_key_bytes(), run=spec.run, worker=name)
         self._ledger = Ledger(endpoints.require("redis"), spec.ledger_key)
         # Under a service floor results come one by one; a request each would cost more than the payment.
@@ -72,7 +72,10 @@ class Worker:
             self._assignor,
             rejoin=lambda: self._consumer.request_rejoin(),
             may_ask=lambda: self._joined and (spec.worker.directed_rebalance or bool(self._consumer.is_leader)),
+            counts=lambda: (self.meters.finished, self.meters.late) if spec.reads_arrivals else None,
         )
+        self._count_every_s = 1.0 / spec.speed
+        self._counted_at = 0.0
         self._bootstrap = endpoints.require("kafka")
         self._consumer: Any = None
         self._commit: tuple[Any, Offsets] | None = None
@@ -112,6 +115,9 @@ class Worker:
             return
         if records:
             self._serve(records)
+        if self._joined and (now := time.monotonic()) - self._counted_at >= self._count_every_s:
+            self._counted_at = now
+            self._membership.report_counts()
         if self._unseen and (not records or time.monotonic() - self._assigned_at > FIRST_COMMIT_S):
             self._commit_first_positions()
 

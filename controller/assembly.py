@@ -21,8 +21,9 @@ from penstock.adapters.exposition import expose
 from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.contracts import Decision, FleetObservation, ReplicaEvent
 from penstock.errors import PenstockError
-from penstock.registry import find_scaler, is_clairvoyant, make_scaler, reads_arrivals
-from penstock.rundir import RunDirectory
+from penstock.log_once import LogOnce
+from penstock.registry import find_scaler, is_clairvoyant, make_scaler
+from penstock.rundir import RunDirectory, while_full
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
 
@@ -51,6 +52,7 @@ class StateFile:
         self._file = directory.controller_state_file
         self._lock = threading.Lock()
         self._written: ControllerState | None = None
+        self._full = LogOnce(log, "%s")
 
     def read(self) -> ControllerState | None:
         """The predecessor's state, None if there was none. Raises PenstockError if it can't be read."""
@@ -64,8 +66,10 @@ class StateFile:
             ) from None
 
     def write(self, state: ControllerState) -> None:
-        """Write if something has changed. Safe to call from several threads."""
-        with self._lock:
+        """Write if something has changed; while the disk is full, the state before stays. Safe to call from several
+        threads.
+        """
+        with self._lock, while_full(self._full):
             if state != self._written:
                 self._directory.write(self._file, state)
                 self._written = state
@@ -92,13 +96,11 @@ class StoppableClock(WallClock):
 
 
 def make_live_scaler(spec: ScalerSpec, offered: type[FleetObservation]) -> AnyScaler:
-    """A scaler for a live fleet. PenstockError if it does not exist, reads another kind of fleet or more than is read
-    live, or needs the future load.
+    """A scaler for a live fleet. PenstockError if it does not exist, reads another kind of fleet, or needs the future
+    load.
     """
     if is_clairvoyant(find_scaler(spec)):
-        raise PenstockError(f"scaler {spec.name!r} has to know the load beforehand: it runs in --world sim only")
-    if reads_arrivals((spec,)):
-        raise PenstockError(f"scaler {spec.name!r} reads arrivals by slot, which only --world sim has yet")
+        raise PenstockError(f"scaler {spec.name!r} needs the load in advance: it runs in --world sim only")
     scaler = make_scaler(spec)
     check_kinds([scaler], offered)
     return scaler
@@ -182,13 +184,14 @@ class RunController(Controller[Fleet[Any]]):
     ) -> None:
         self.directory, self.spec, self._endpoints = directory, spec, endpoints
         self._decisions, self._replicas = DecisionsFile(directory), ReplicasFile(directory)
-        metrics = ControllerMetrics(spec.run, spec.fleet, REGISTRY, max_replicas=spec.max_replicas, slo_s=spec.slo_s)
+        self._metrics = ControllerMetrics(spec.run, spec.fleet, REGISTRY, spec)
         super().__init__(
             spec.fleet,
             fleet,
             scalers,
             clock,
-            (self._decisions, metrics),
+            (self._decisions, self._metrics),
+            guard=spec.guard,
             tick_phase_s=spec.tick_phase_s,
             seed=spec.seed,
             loop_state=loop_state,
@@ -232,7 +235,8 @@ class RunController(Controller[Fleet[Any]]):
                 log.info("waiting for replicas to join: %s", dict(self.fleet.actuator.replicas()))
         if not self.clock.stopped:
             joined = self.fleet.counts().joined
-            self.directory.write(self.directory.controller_ready_file, {"ready": True, "joined": joined})
+            with while_full(LogOnce(log, "%s")):  # after the start of the run no process waits for this file
+                self.directory.write(self.directory.controller_ready_file, {"ready": True, "joined": joined})
             log.info("ready: %d replicas of %s joined", joined, self.spec.group)
 
     def _ready(self) -> bool:
@@ -260,6 +264,7 @@ class RunController(Controller[Fleet[Any]]):
         with self._lock:
             events = self.fleet.actuator.events()
             self._replicas.append(events)
+            self._metrics.replicas(events)
             state = ControllerState(loop=self.loop_state, fleet=self.fleet.snapshot())
             self._state_file.write(state)
         self.report(events)

@@ -3,12 +3,13 @@
 import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 
 from controller.control.command import control
 from controller.keda.command import keda
 from controller.queueing.command import formulas
+from penstock.answers import print_json
+from penstock.completion import scalers as complete_scalers
 from penstock.parameters import split_unit
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command("scalers", epilog="Example: penstock scalers --json")(scalers)
+    app.command("scalers", epilog="Example: penstock scalers linear my_scaler.py:MyScaler")(scalers)
     app.add_typer(formulas, name="formula")
     app.command(
         "keda",
@@ -31,22 +32,36 @@ def register(app: typer.Typer) -> None:
     )(control)
 
 
-def scalers(as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False) -> None:
+def scalers(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SCALER]...",
+            help="Names, or path.py:Class.",
+            show_default="all that are registered",
+            autocompletion=complete_scalers,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable.")] = False,
+) -> None:
     """List the scalers and their parameters. Each with kind of fleet and paper, parameters with unit and default."""
-    from penstock.registry import scaler_classes
+    from penstock.registry import find_scaler, parse_scaler, scaler_classes
 
-    described = [describe(name, kind) for name, kind in scaler_classes().items()]
+    chosen = {spec.name: find_scaler(spec) for spec in map(parse_scaler, names or ())}
+    described = [describe(name, kind) for name, kind in (chosen or scaler_classes()).items()]
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(described), indent=2).decode())
+        print_json(described)
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("scaler", "fleet", "parameters", "paper", box=None, pad_edge=False, padding=(0, 2, 1, 0))
+    name, parameters = Column("scaler", no_wrap=True), Column("parameters", no_wrap=True)
+    paper = Column("paper", overflow="fold")
+    table = Table(name, parameters, paper, box=None, pad_edge=False, padding=(0, 2, 1, 0))
     for each in described:
-        parameters = "\n".join(_parameter_text(parameter) for parameter in each["parameters"])
+        lines = "\n".join(_parameter_text(parameter) for parameter in each["parameters"])
         emulated = f" (our emulation of {each['emulates']})" if each["emulates"] else ""
-        table.add_row(each["name"], each["fleet"], parameters, each["paper"] + emulated)
+        table.add_row(f"{each['name']}\nfleet: {each['fleet']}", lines, each["paper"] + emulated)
     Console().print(table)
     typer.echo("\nSet one with --set scaler.parameter=value; bring your own scaler with --scalers path.py:Class")
 

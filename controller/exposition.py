@@ -5,7 +5,7 @@ reading instead of keeping its last value.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -17,14 +17,17 @@ from controller.journal import TickRecord
 from penstock import metrics
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import (
+    Accepted,
     Decision,
     FleetObservation,
     FunctionObservation,
     NetworkObservation,
     QueueObservation,
+    ReplicaEvent,
     StreamObservation,
 )
 from penstock.measures import percentiles_s
+from penstock.runspec import RunSpec
 
 CAUSES = ("unknown", "error", "scaler")
 """Why a scaler holds: a value could not be read, a component failed, or its own rule (a hold time)."""
@@ -34,8 +37,10 @@ OWN_LABELS = ("run", "fleet")
 PHASES = ("requested", "started", "joined", "draining", "pooled")
 OF_TICK: Final[Mapping[str, tuple[str, ...]]] = {
     metrics.TICK_PHASE: ("How far after its grid point the last tick began",),
+    metrics.TICK_PHASE_ERROR: ("Distance of that to the tick phase of the run",),
     metrics.PLAN_EPOCH: ("Epoch of the plan in force",),
     metrics.REPLICAS: ("Replicas by phase", "phase"),
+    metrics.REPLICA_START_UP: ("From request to joining, of the replica that joined last",),
     metrics.LAG: ("Events not yet consumed", "partition"),
     metrics.ARRIVAL_RATE: ("Arrival rate measured from end offsets", "partition"),
     metrics.FLEET_BACKLOG: ("Events that wait",),
@@ -44,11 +49,19 @@ OF_TICK: Final[Mapping[str, tuple[str, ...]]] = {
     metrics.UNKNOWN_FIELDS: ("Fields of the newest observation that could not be read",),
     metrics.REPLICAS_MAX: ("Replicas that the actuator grants at most",),
     metrics.SLO: ("Latency that the run is to keep",),
+    metrics.RUN_INFO: ("1, with what the run is of", "experiment", "scaler", "world"),
+    metrics.RUN_START: ("Offset 0 of the run, since the Unix epoch",),
+    metrics.RUN_DURATION: ("Length of the run's schedule",),
     metrics.SCALER_ACTING: ("1 for the scaler whose decisions are carried out, 0 for a shadow", "scaler"),
     metrics.SCALER_TERM: ("A number in the arithmetic of the acting scaler's newest decision", "scaler", "term"),
     metrics.SCALER_DECISION: ("1 for the acting scaler's newest decision, with its reason", "scaler", "decision"),
     metrics.SCALER_CLAMPED: ("1 if the actuator cut the decision of the newest tick",),
-    metrics.SCALER_LAST_ACTION: ("When the acting scaler last did this, since the Unix epoch", "scaler", "action"),
+    metrics.SCALER_LAST_ACTION: (
+        "When the acting scaler last did this, since the Unix epoch, and by how much",
+        "scaler",
+        "action",
+        "change",
+    ),
     metrics.QUEUE_DEPTH: ("Events that wait in a queue", "queue"),
     metrics.QUEUE_IN_FLIGHT: ("Events of a queue that are being served", "queue"),
     metrics.QUEUE_SERVERS: ("Containers that work on a queue", "queue"),
@@ -81,8 +94,8 @@ Sample = tuple[str, str, tuple[str, ...], float | None]
 
 
 class ControllerMetrics(Collector):
-    """Metrics of one loop, a ``TickJournal``. Unknown values are NaN, never zero or the last one. ``max_replicas`` and
-    ``slo_s`` are the run's limits, if any.
+    """Metrics of one loop, a ``TickJournal``. Unknown values are NaN, never zero or the last one. ``spec`` is
+    the run's description, whose limits are told, if there is one.
 
     The loop's thread writes a tick's samples with one assignment, the metrics server's thread reads them.
     """
@@ -92,9 +105,7 @@ class ControllerMetrics(Collector):
         run: str,
         fleet: str,
         registry: CollectorRegistry,
-        *,
-        max_replicas: int | None = None,
-        slo_s: float | None = None,
+        spec: RunSpec | None = None,
     ) -> None:
         self._run, self._fleet, self._own = run, fleet, {"run": run, "fleet": fleet}
 
@@ -113,13 +124,26 @@ class ControllerMetrics(Collector):
         self._actions = counter(
             metrics.SCALE_ACTIONS, "Decisions by action, of acting scaler and shadows", "scaler", "action"
         )
-        limits = ((metrics.REPLICAS_MAX, max_replicas), (metrics.SLO, slo_s))
-        self._limits: tuple[Sample, ...] = tuple((name, fleet, (), each) for name, each in limits if each is not None)
-        self._acted_s: dict[tuple[str, str], float] = {}
+        self._spec = spec
+        self._limits: tuple[Sample, ...] = () if spec is None else tuple(_described(fleet, spec))
+        self._acted: dict[tuple[str, str], tuple[str, float]] = {}
         self._terms: tuple[Sample, ...] = ()
         self._scalers: dict[str, bool] = {}
+        self._requested_ns: dict[tuple[str, str], int] = {}
+        self._start_up_s: dict[str, float] = {}
         self._samples: tuple[Sample, ...] = self._limits
         registry.register(self)
+
+    def replicas(self, events: Iterable[ReplicaEvent]) -> None:
+        """Take in what happened to replicas, in order; told with the next tick."""
+        for event in events:
+            key = event.fleet, event.replica
+            if event.phase == "requested":
+                self._requested_ns[key] = event.at_ns
+            elif event.phase in ("joined", "gone"):
+                requested_ns = self._requested_ns.pop(key, None)
+                if event.phase == "joined" and requested_ns is not None:
+                    self._start_up_s[event.fleet] = (event.at_ns - requested_ns) / NANOS_PER_SECOND
 
     def tick(self, record: TickRecord) -> None:
         """Take in one tick. The terms of the acting scaler's last decision are kept until its next one."""
@@ -135,15 +159,21 @@ class ControllerMetrics(Collector):
         if acted is not None:
             self._terms = tuple(_terms(record.acting, acted))
             if record.accepted is not None:
-                self._acted_s[record.acting, acted.action] = record.at_ns / NANOS_PER_SECOND
+                acted_s = record.at_ns / NANOS_PER_SECOND
+                self._acted[record.acting, acted.action] = _change(record.accepted, record.observation), acted_s
         self._samples = (
             *self._limits,
+            *_timed(fleet, self._spec, record),
+            *((metrics.REPLICA_START_UP, each, (), took_s) for each, took_s in tuple(self._start_up_s.items())),
             (metrics.TICK_PHASE, fleet, (), record.phase_s),
             (metrics.PLAN_EPOCH, fleet, (), record.plan_epoch),
             *_observed(fleet, record.observation),
             *((metrics.SCALER_ACTING, fleet, (scaler,), float(acting)) for scaler, acting in self._scalers.items()),
             (metrics.SCALER_CLAMPED, fleet, (), float(record.accepted is not None and bool(record.accepted.clamped))),
-            *((metrics.SCALER_LAST_ACTION, fleet, labels, at_s) for labels, at_s in self._acted_s.items()),
+            *(
+                (metrics.SCALER_LAST_ACTION, fleet, (*labels, change), at_s)
+                for labels, (change, at_s) in self._acted.items()
+            ),
             *self._terms,
         )
 
@@ -176,6 +206,33 @@ def cause_of_hold(scaler: str, decision: Decision, record: TickRecord) -> str:
     if scaler in record.errors or "monitor" in record.errors:
         return "error"
     return "unknown" if record.observation.unknown else "scaler"
+
+
+def _described(fleet: str, spec: RunSpec) -> Iterator[Sample]:
+    """The run and its limits; one without an end has no duration."""
+    yield metrics.RUN_INFO, fleet, (spec.experiment, spec.scaler.name, spec.world), 1.0
+    yield metrics.REPLICAS_MAX, fleet, (), spec.max_replicas
+    yield metrics.SLO, fleet, (), spec.slo_s
+    if spec.duration_s > 0:
+        yield metrics.RUN_DURATION, fleet, (), spec.duration_s
+
+
+def _timed(fleet: str, spec: RunSpec | None, record: TickRecord) -> Iterator[Sample]:
+    """Offset 0, for the tick's grid point is ``time_s`` without the tick phase after it; how far the tick was off."""
+    if spec is not None:
+        yield metrics.TICK_PHASE_ERROR, fleet, (), abs(record.phase_s - spec.tick_phase_s)
+        since_start_s = record.time_s - spec.tick_phase_s + record.phase_s
+        yield metrics.RUN_START, fleet, (), round(record.at_ns / NANOS_PER_SECOND - since_start_s, 3)
+
+
+def _change(accepted: Accepted, seen: FleetObservation) -> str:
+    """Replicas from and to, of each fleet whose number changes."""
+    current = {part.fleet: part.replicas.current for part in (seen, *seen.parts())}
+    return ", ".join(
+        f"{fleet} {current.get(fleet, '?')} → {target}"
+        for fleet, target in accepted.targets.items()
+        if current.get(fleet) != target
+    )
 
 
 def _terms(scaler: str, decision: Decision) -> Iterator[Sample]:

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
+from controller.guard import guarded
 from controller.journal import TickJournal, TickRecord
 from penstock.clock import NANOS_PER_SECOND, Clock
 from penstock.contracts import Accepted, Actuator, Decision, FleetObservation, Monitor, ReplicaCounts, Scaler, hold
 from penstock.errors import PenstockError
+from penstock.runspec import GuardSpec
 
 AnyScaler = Scaler[Any, Any]
 
@@ -92,6 +94,7 @@ class Loop:
         monitor: Monitor[FleetObservation],
         actuator: Actuator,
         acting: AnyScaler,
+        guard: GuardSpec | None = None,
         shadows: Sequence[AnyScaler] = (),
         journals: Sequence[TickJournal],
         origin_s: float = 0.0,
@@ -101,6 +104,8 @@ class Loop:
     ) -> None:
         self.fleet, self._journals, self._origin_s = fleet, journals, origin_s
         self._clock, self._monitor, self._actuator = clock, monitor, actuator
+        if guard is not None:
+            acting = guarded(acting, guard)
         self._acting, self._scalers = acting, (acting, *shadows)
         names = [scaler.name for scaler in self._scalers]
         if len(set(names)) < len(names):

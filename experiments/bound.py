@@ -12,13 +12,13 @@ from math import ceil
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from controller.scalers.newsvendor import lpt
 from controller.scalers.shared.base import NoState, resize
+from controller.scalers.shared.lpt import groups_of, lpt
 from experiments.driver import schedule_of
 from experiments.experiment import Experiment, Options, run_spec, system_at_speed
 from penstock.clock import NANOS_PER_SECOND
+from penstock.compiled import njit
 from penstock.contracts import Decision, Groups, StreamObservation
 from penstock.distributions import Floats
 from penstock.errors import PenstockError
@@ -174,7 +174,7 @@ def best_groups(loads: Sequence[int], capacity: int, groups: int) -> Groups:
     """The grouping that finishes the most events; longest processing time first where that is as good, or where there
     are too many partitions to try all.
     """
-    packed = lpt(loads, groups)
+    packed = groups_of(lpt(loads, groups), groups)
     if len(loads) > EXACT_PARTITIONS:
         return packed
     one, best = served_by_subset(np.array(loads, np.int64), capacity, groups)
@@ -307,6 +307,13 @@ def least_minutes(experiment: Experiment, options: Options, share: float) -> flo
     """The bound alone, in replica-minutes."""
     spec, schedule = described(experiment, options)
     return least(Bursts.of(spec, schedule), spec.initial_replicas, share) / spec.speed / 60
+
+
+def least_of_run(spec: RunSpec, schedule: Schedule) -> float:
+    """The bound of a run's own schedule and share. PenstockError where none is known."""
+    if not isinstance(spec.system, StreamSystem) or spec.worker.service_law != "deterministic":
+        raise PenstockError(f"{spec.experiment}: no bound is known for such a fleet")
+    return least(Bursts.of(spec, schedule), spec.initial_replicas, spec.slo_share) / spec.speed / 60
 
 
 def cheapest_plan(

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.answers import print_json
 from penstock.command import calibrate
 from penstock.durations import duration_option
 from penstock.errors import PenstockError
@@ -50,9 +51,7 @@ def calibrate_functions(
             gateway, found.pipeline, system, _payloads(seed), seconds=seconds, seed=seed, tell=status.update
         )
     if json:
-        import msgspec
-
-        typer.echo(msgspec.json.format(msgspec.json.encode(measured), indent=2).decode())
+        print_json(measured)
     else:
         _print(measured, system)
 

@@ -22,7 +22,7 @@ from experiments.progress import RunProgress
 from experiments.worlds import make_world
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory, Verdict, slug
-from penstock.runspec import Fault, FaultKind, WorldName
+from penstock.runspec import LASTING_FAULTS, Fault, FaultKind, WorldName
 from penstock.systems import System
 from penstock.world import World
 from report.analysis.run_data import RunData, ints
@@ -33,9 +33,6 @@ FIRST_SHARE, LAST_SHARE = 0.1, 0.8
 """Faults begin within this part of a run, so that it has time to recover."""
 SHORTEST_S, LONGEST_S = 0.5, 6.0
 """Duration of a fault that lasts, in seconds of the clock; at most a fifth of the run."""
-LASTING: Final[frozenset[FaultKind]] = frozenset(
-    ("freeze-workers", "stop-broker", "restart-redis", "stop-gateway", "blind-monitor")
-)
 MOST_SEEDS: Final = 100_000
 CHAOS_SEED: Final = 16
 """Separates the draws of faults from those of the schedule, which has the same seed."""
@@ -71,7 +68,7 @@ def draw_faults(seed: int, kinds: Sequence[FaultKind], seconds: float) -> tuple[
     for _ in range(int(draws.integers(1, MOST_FAULTS + 1))):
         kind = kinds[int(draws.integers(len(kinds)))]
         at_s, lasting_s = draws.uniform((FIRST_SHARE * seconds, SHORTEST_S), (LAST_SHARE * seconds, LONGEST_S))
-        lasting_s = min(lasting_s, seconds / 5) if kind in LASTING else 0.0
+        lasting_s = min(lasting_s, seconds / 5) if kind in LASTING_FAULTS else 0.0
         faults.append(Fault(kind, round(float(at_s), 3), round(float(lasting_s), 3)))
     return tuple(sorted(faults, key=lambda fault: fault.at_s))
 

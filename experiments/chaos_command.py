@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.answers import print_json
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -34,7 +36,6 @@ def chaos(
     Each seed is one run. It must lose no event, finish none twice and leave nothing running. Exit code 98: a seed
     violates this.
     """
-    import msgspec
     from rich.console import Console
 
     from experiments.catalogue import find_experiment
@@ -86,7 +87,7 @@ def chaos(
         raise
     bad = [run for run in done if run.violations]
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(done), indent=2))
+        print_json(done)
     else:
         console.print(_table(done, f"{experiment}, {scaler}, world {name}: {seconds:g} s a seed"))
         console.print(f"{len(bad)} of {len(done)} seeds violate conservation; {directory.path}", markup=False)

@@ -14,6 +14,7 @@ from experiments.calibration_command import register_calibration
 from experiments.chaos_command import register_chaos
 from experiments.replay.command import register_replay
 from experiments.runs_command import register_runs
+from penstock.answers import AsJson, print_json
 from penstock.completion import runs as complete_runs
 from penstock.completion import scalers as complete_scalers
 from penstock.durations import duration_option
@@ -47,6 +48,13 @@ def _options(
     world: Annotated[
         str, typer.Option(help="sim: virtual time; local: real services and processes; kubernetes: pods.")
     ] = "local",
+    workload: Annotated[
+        str | None,
+        typer.Option(
+            help="FILE.csv with a column rate_per_s, path.py:Class, or name:parameter=value,… of `penstock workloads`.",
+            show_default=OF_THE_EXPERIMENT,
+        ),
+    ] = None,
     from_s: Annotated[float, duration_option("--from", help="First second of the workload.")] = 0.0,
     seconds: Annotated[float | None, duration_option(help="Length of the slice.", show_default="to the end")] = None,
     slo: Annotated[float | None, duration_option(help="Latency limit.", show_default=OF_THE_EXPERIMENT)] = None,
@@ -81,13 +89,13 @@ def _options(
     ] = None,
     faults: Annotated[
         list[str] | None,
-        typer.Option("--fault", help="kind@second[+duration], such as stop-broker@30+5; repeatable."),
+        typer.Option("--fault", help="kind@time[+duration], such as stop-broker@30s+500ms; repeatable."),
     ] = None,
     initial_replicas: Annotated[
         int | None,
         typer.Option(
             help="Replicas at the start; 0 for a consumer group that scales from zero.",
-            show_default=f"{OF_THE_EXPERIMENT}; of a slice, enough",
+            show_default=f"{OF_THE_EXPERIMENT}; of a slice or another workload, enough",
         ),
     ] = None,
     max_replicas: Annotated[
@@ -100,6 +108,13 @@ def _options(
             show_default="10; 30 in world kubernetes",
         ),
     ] = None,
+    guard: Annotated[
+        bool,
+        typer.Option(
+            "--guard",
+            help="Guards around the scaler: no scale-in on unknown input, none that made events late, no oscillation.",
+        ),
+    ] = False,
     spark: Annotated[bool, typer.Option(help="Compute figures with Spark during the run.")] = True,
     shadows: Annotated[
         str | None,
@@ -121,6 +136,7 @@ def _options(
         raise PenstockError("--start-up: only the sim world can choose it; a live replica takes the time it takes")
     return Options(
         world=world_name(world),
+        own_workload=workload,
         from_s=from_s,
         seconds=seconds,
         speed=speed,
@@ -136,6 +152,7 @@ def _options(
         initial_replicas=initial_replicas,
         max_replicas=max_replicas,
         join_timeout_s=join_timeout,
+        guard=guard,
         slo_s=slo,
         partitions=partitions,
         replica_price_per_hour=price,
@@ -179,6 +196,7 @@ def register(app: typer.Typer) -> None:
         "compare",
         epilog="Example: penstock compare binpack-workload-1 --scalers binpack-tail,linear --repeat 3 --resume",
     )(compare)
+    app.command("demo", epilog="Example: penstock demo --world local")(demo)
     app.command("bound", epilog="Example: penstock bound binpack-workload-1 --share 0.99 --tick-phase 0.62")(bound)
     app.command("report", epilog="Example: penstock report runs/20260102T030405Z-binpack-workload-1-compare")(report)
     register_advise(app)
@@ -188,13 +206,29 @@ def register(app: typer.Typer) -> None:
     register_calibration()
 
 
-def list_experiments() -> None:
+def list_experiments(
+    as_json: AsJson = False,
+) -> None:
     """List the experiments with title, length, SLO and paper."""
     from rich.console import Console
     from rich.table import Column, Table
 
     from experiments.catalogue import EXPERIMENTS
 
+    if as_json:
+        print_json(
+            [
+                {
+                    "experiment": each.name,
+                    "title": each.title,
+                    "seconds": each.seconds,
+                    "slo_s": each.slo_s,
+                    "paper": each.paper,
+                }
+                for each in EXPERIMENTS.values()
+            ]
+        )
+        return
     table = Table(Column("experiment", no_wrap=True), "title", "seconds", "SLO", "paper", box=None, pad_edge=False)
     for experiment in EXPERIMENTS.values():
         table.add_row(
@@ -251,6 +285,28 @@ def compare(
     )
 
 
+def demo(
+    world: Annotated[str, typer.Option(help="sim: virtual time; local: real services and processes.")] = "sim",
+) -> None:
+    """Compare two scalers on 110 s of load. The bin-pack paper's workload, seconds 420 to 530, under binpack-tail and
+    linear: a table and a report.
+    """
+    from experiments.experiment import Options
+    from experiments.worlds import world_name
+
+    options = Options(world=world_name(world), from_s=420.0, seconds=110.0)
+    _run(
+        "binpack-workload-1",
+        ["binpack-tail", "linear"],
+        options,
+        repeat=1,
+        resume=False,
+        fail_under=None,
+        as_json=False,
+        quiet=False,
+    )
+
+
 @_with_options
 def bound(
     experiment: ExperimentName,
@@ -270,9 +326,10 @@ def bound(
 
     from experiments.bound import bound as find_bound
     from experiments.catalogue import find_experiment
+    from experiments.experiment import changed
     from report.wording import share as per_cent
 
-    chosen = find_experiment(experiment)
+    chosen = changed(find_experiment(experiment), options)
     found = find_bound(chosen, options, chosen.slo_share if share is None else share)
     table = Table("clairvoyant", "within SLO", "replica-minutes", box=None, pad_edge=False)
     table.add_row("lower bound", per_cent(found.share), f"{found.least_minutes:.2f}")
@@ -345,7 +402,7 @@ def _run(
     if code is not None:
         raise typer.Exit(code)
     (directory,) = run_comparisons(console, [request], options, runs, resume=resume)
-    tuned = tuning_line(request.experiment, [parse_scaler(scaler) for scaler in scalers])
+    tuned = tuning_line(request.experiment, [parse_scaler(scaler) for scaler in scalers], options)
     write_reports(directory.runs(), directory.report_file, fail_under, as_json=as_json, quiet=quiet, told=tuned)
 
 

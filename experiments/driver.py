@@ -1,5 +1,7 @@
 """One run from its description to its directory: prepare, start, inject, wait, drain, collect, analyse."""
 
+import shlex
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -62,7 +64,6 @@ def carry_out(
     spec = directory.spec()
     if not directory.schedule_file.exists():
         schedule_of(experiment, options, spec).write(directory.schedule_file)
-    left = 0
     simulated = spec.world == "sim"
     try:
         progress.phase("simulating" if simulated else "starting the run's processes")
@@ -81,20 +82,29 @@ def carry_out(
         if not simulated:
             progress.phase("collecting")
         world.run.collect()
+        summary = analyse(RunData(directory), in_flight=left)
+        world.judged(summary.verdict, summary.reasons)
     except PenstockError as error:
         progress.phase(f"ending the run: {str(error).splitlines()[0].partition(';')[0]}")
         raise
     finally:
         world.close()
-    summary = analyse(RunData(directory), in_flight=left)
     directory.write(directory.manifest_file, _manifest(directory, spec, summary))
     return summary
+
+
+def _command() -> str:
+    """The ``penstock`` command of this process; empty in another program."""
+    program = Path(sys.argv[0])
+    ours = program.name == "penstock" or (program.parent.name == "penstock" and program.name == "__main__.py")
+    return shlex.join(("penstock", *sys.argv[1:])) if ours else ""
 
 
 def _manifest(directory: RunDirectory, spec: RunSpec, summary: RunSummary) -> Manifest:
     started_at = datetime.fromtimestamp(spec.start_ns / NANOS_PER_SECOND, UTC).isoformat(timespec="seconds")
     return Manifest(
         run=directory.name,
+        command=_command(),
         finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
         git_revision=git_revision(ROOT),
         versions=versions(VERSIONED),

@@ -10,20 +10,41 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
 import numpy as np
+import typer
 
 from penstock.contracts import FleetObservation
+from penstock.durations import duration_s
 from penstock.errors import PenstockError
 from penstock.fleet_kinds import fleet_kinds, kind_of
 from penstock.measured import JOIN_TIMEOUT_S, POD_JOIN_TIMEOUT_S
 from penstock.parameters import make_parameters, unknown
-from penstock.registry import ScalerClass, find_scaler, is_clairvoyant, parse_scaler, reads_arrivals, scaler_classes
-from penstock.runspec import Arrivals, Fault, FaultKind, RunSpec, ScalerSpec, WorkerSpec, WorldName
-from penstock.systems import FunctionSystem, NetworkSystem, StreamSystem, System
-from producers.workloads import Playback, parse_workload
+from penstock.registry import (
+    ScalerClass,
+    find_scaler,
+    is_clairvoyant,
+    parse_scaler,
+    reads_arrivals,
+    scaler_classes,
+    scaler_names,
+)
+from penstock.runspec import (
+    LASTING_FAULTS,
+    Arrivals,
+    Fault,
+    FaultKind,
+    GuardSpec,
+    RunSpec,
+    ScalerSpec,
+    WorkerSpec,
+    WorldName,
+)
+from penstock.systems import DEPLOYMENT, FunctionSystem, NetworkSystem, StreamSystem, System
+from producers.workloads import Playback, Trace, join_workload, parse_workload, split_workload
 
 ALL = "all"
 """``--set all.parameter=value``: for every scaler that has the parameter."""
@@ -103,6 +124,8 @@ class Options:
     """Fields of ``WorkerSpec`` (``--set worker.…``)."""
     system: Mapping[str, str] = field(default_factory=dict)
     """Fields of the system (``--set system.…``)."""
+    own_workload: str | None = None
+    """Replaces the experiment's (``--workload``); ``changed`` applies it."""
     workload: Mapping[str, str] = field(default_factory=dict)
     """Parameters of the workload (``--set workload.…``)."""
     faults: tuple[Fault, ...] = ()
@@ -123,12 +146,18 @@ class Options:
     """Replaces the experiment's; ``changed`` applies it."""
     replica_price_per_hour: float = 0.04
     """Price per replica-hour."""
+    guard: bool = False
+    """Guards around the acting scaler."""
     join_timeout_s: float | None = None
     """Seconds for which an assignment waits for members that have not joined; None: as ``penstock.measured`` says."""
 
 
 def changed(experiment: Experiment, options: Options) -> Experiment:
-    """The experiment with the SLO and the partitions of the options. PenstockError where it has none to change."""
+    """The experiment with the workload, the SLO and the partitions of the options. PenstockError where it has none to
+    change.
+    """
+    if options.own_workload is not None:
+        experiment = _with_workload(experiment, options.own_workload, options)
     if options.slo_s == 0:
         raise PenstockError("--slo 0: has to be more than 0")
     if options.slo_s is not None:
@@ -143,6 +172,23 @@ def changed(experiment: Experiment, options: Options) -> Experiment:
     if experiment.partition_weights is not None:
         raise PenstockError(f"--partitions: {experiment.name} fixes the share of each of its partitions")
     return dataclasses.replace(experiment, partitions=options.partitions)
+
+
+def _with_workload(experiment: Experiment, text: str, options: Options) -> Experiment:
+    """The experiment on another workload, which has its own length and arrivals, and a name that says so: nothing that
+    a paper printed is beside it.
+    """
+    if isinstance(experiment.system, NetworkSystem):
+        raise PenstockError(f"--workload {text}: the rates of {experiment.name} are in its system")
+    experiment = dataclasses.replace(experiment, workload=text, printed={})
+    workload = parse_workload(workload_of(experiment, options))
+    name = Path(workload.path).name if isinstance(workload, Trace) else workload.name
+    return dataclasses.replace(
+        experiment,
+        name=f"{experiment.name} with {name}",
+        seconds=workload.duration_s,
+        arrivals=workload.arrivals,
+    )
 
 
 def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) -> RunSpec:
@@ -160,7 +206,7 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
             f"{acting.name} scales {_fleet(kind.fleets)}, but {experiment.name} has {_fleet(experiment.fleets)}: "
             f"choose one of {', '.join(fitting_scalers(experiment))}"
         )
-    known = {*scaler_classes(), acting.name, *options.compared}
+    known = {*scaler_names(), acting.name, *options.compared}
     for name in options.settings:
         if name not in (*known, ALL):
             raise unknown("scaler", name, known, "in --set scaler.parameter=value; see `penstock scalers`")
@@ -169,13 +215,10 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
     system, join_timeout_s = _system(experiment, options), _join_timeout_s(options)
     shadows = [parse_scaler(name) for name in _shadows(experiment, options) if name != acting.name]
 
-    asking = [each.name for each in (acting, *shadows) if reads_arrivals((each,))]
-    if asking and options.world != "sim":
-        raise PenstockError(f"{asking[0]} reads arrivals by slot, which only the sim world has yet: use --world sim")
+    facts = world_facts(experiment, worker, system, max_replicas)
 
     def with_parameters(spec: ScalerSpec) -> ScalerSpec:
-        facts = {**world_facts(experiment, worker, system, max_replicas), **experiment.common}
-        return _with_parameters(spec, find_scaler(spec), experiment, facts, options)
+        return _with_parameters(spec, find_scaler(spec), experiment, {**facts, **experiment.common}, options)
 
     return RunSpec(
         run=run,
@@ -183,17 +226,19 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
         world=options.world,
         scaler=with_parameters(acting),
         shadows=tuple(with_parameters(shadow) for shadow in shadows),
+        guard=_guard(facts, options.speed) if options.guard else None,
         seed=options.seed,
         speed=options.speed,
         pipeline=experiment.pipeline,
         partitions=experiment.partitions,
         slo_s=experiment.slo_s / options.speed,
+        slo_share=experiment.slo_share,
         duration_s=duration_s / options.speed,
         tick_phase_s=_either(options.tick_phase_s, experiment.tick_phase_s) / options.speed,
         initial_replicas=initial_replicas,
         max_replicas=max_replicas,
         join_timeout_s=join_timeout_s / options.speed,
-        reads_arrivals=bool(asking),
+        reads_arrivals=options.guard or reads_arrivals((acting, *shadows)),
         worker=WorkerSpec(**at_speed(msgspec.structs.asdict(worker), options.speed)),
         system=system_at_speed(system, options.speed),
         faults=_faults(experiment, options, duration_s),
@@ -209,6 +254,12 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
     )
 
 
+def _guard(facts: Mapping[str, Any], speed: float) -> GuardSpec:
+    """The facts that the guards read."""
+    known = {name: facts[name] for name in GuardSpec.__struct_fields__ if name in facts}
+    return GuardSpec(**at_speed(known, speed))
+
+
 def workload_of(experiment: Experiment, options: Options) -> str:
     """The experiment's workload with the parameters of ``--set workload.…=``. PenstockError for a network, whose jobs
     have their rates in the system.
@@ -217,21 +268,17 @@ def workload_of(experiment: Experiment, options: Options) -> str:
         raise PenstockError(
             f"--set workload.{next(iter(options.workload))}: the rates of {experiment.name} are in its system"
         )
-    name, _, rest = experiment.workload.partition(":")
-    own = [part for part in rest.split(",") if part and part.partition("=")[0] not in options.workload]
-    parameters = [*own, *(f"{parameter}={value}" for parameter, value in options.workload.items())]
-    return f"{name}:{','.join(parameters)}" if parameters else name
+    name, parameters = split_workload(experiment.workload)
+    return join_workload(name, {**parameters, **options.workload})
 
 
 def _shadows(experiment: Experiment, options: Options) -> Sequence[str]:
-    """The requested shadows (``all``: every one that fits and has what it reads in this world); by default the
-    experiment's, none in the sim world.
-    """
-    fitting = fitting_scalers(experiment)
+    """The requested shadows (``all``: every one that fits); by default the experiment's, none in the sim world."""
     if options.shadows is None:
         return experiment.shadows if options.world != "sim" else ()
+    fitting = fitting_scalers(experiment)
     if options.shadows == ("all",):
-        return [each for each in fitting if options.world == "sim" or not reads_arrivals([parse_scaler(each)])]
+        return fitting
     for name in options.shadows:
         if name not in fitting and ":" not in name:
             raise unknown("shadow", name, fitting, f"shadows for {experiment.name}: {', '.join(fitting)}")
@@ -250,8 +297,8 @@ def slice_seconds(experiment: Experiment, options: Options) -> float:
 
 
 def _initial_replicas(experiment: Experiment, worker: WorkerSpec, options: Options, max_replicas: int) -> int:
-    """The requested number, or the experiment's; for a slice, enough that a second's arrivals wait no longer than the
-    SLO, ⌈λ · 1 s / (μ · w)⌉, the same for every scaler. PenstockError for numbers that no fleet can have.
+    """The requested number, or the experiment's; for a slice or another workload, enough that a second's arrivals wait
+    no longer than the SLO, ⌈λ · 1 s / (μ · w)⌉, the same for every scaler. PenstockError for impossible numbers.
     """
     if max_replicas < 1:
         raise PenstockError(f"--max-replicas {max_replicas}: a fleet has at least 1 replica at most")
@@ -263,7 +310,8 @@ def _initial_replicas(experiment: Experiment, worker: WorkerSpec, options: Optio
                 f"--initial-replicas {given}: from {least} to {max_replicas}, the limit of the fleet (--max-replicas)"
             )
         return given
-    if options.from_s == 0 or not worker.service_time_s:
+    whole = options.from_s == 0 and options.own_workload is None
+    if whole or not worker.service_time_s:
         return min(experiment.initial_replicas, max_replicas)
     arrival_rate_per_s = float(parse_workload(workload_of(experiment, options)).rate_at(options.from_s))
     return min(max_replicas, max(1, math.ceil(arrival_rate_per_s * worker.service_time_s / experiment.slo_s)))
@@ -284,6 +332,8 @@ def world_facts(experiment: Experiment, worker: WorkerSpec, system: System, max_
     facts: dict[str, Any] = {"slo_s": experiment.slo_s, "slo_share": experiment.slo_share, "max_replicas": max_replicas}
     if worker.service_time_s:
         facts["service_rate_per_s"] = 1 / worker.service_time_s
+    if isinstance(system, FunctionSystem):
+        facts["start_up_s"] = system.cold_start_s
     if isinstance(system, StreamSystem):
         facts["start_up_s"], facts["cooperative"] = system.start_up_s, system.cooperative
         facts["rebalance_time_s"] = system.rebalance_s + worker.rebalance_pause_s
@@ -292,10 +342,9 @@ def world_facts(experiment: Experiment, worker: WorkerSpec, system: System, max_
 
 def fitting_scalers(experiment: Experiment) -> list[str]:
     """Registered scalers for this experiment's fleet that work in a live world."""
+    offered = experiment.fleets
     return [
-        name
-        for name, kind in scaler_classes().items()
-        if issubclass(experiment.fleets, kind.fleets) and not is_clairvoyant(kind)
+        name for name, kind in scaler_classes().items() if issubclass(offered, kind.fleets) and not is_clairvoyant(kind)
     ]
 
 
@@ -323,12 +372,17 @@ def tuning_of(kind: ScalerClass, experiment: Experiment) -> dict[str, Any]:
     }
 
 
-def tuning_line(experiment: Experiment, scalers: Sequence[ScalerSpec]) -> str:
-    """One line that says which scalers run as tuned by their paper, and which at their own defaults."""
+def tuning_line(experiment: Experiment, scalers: Sequence[ScalerSpec], options: Options) -> str:
+    """One line that says which scalers run as tuned by their paper, which at their own defaults, and what is set."""
     groups: dict[str, list[str]] = {}
     for spec in scalers:
-        values = tuning_of(find_scaler(spec), experiment)
-        text = ", ".join(f"{name} {value:g}" for name, value in values.items()) or "its own defaults"
+        kind = find_scaler(spec)
+        tuned = ", ".join(f"{name} {value:g}" for name, value in tuning_of(kind, experiment).items())
+        known = {parameter.name for parameter in dataclasses.fields(kind.Parameters)}
+        everywhere = {name: value for name, value in options.settings.get(ALL, {}).items() if name in known}
+        own = {**everywhere, **options.settings.get(spec.name, {})}
+        changes = ", ".join(f"{name} {value}" for name, value in own.items())
+        text = (tuned or "its own defaults") + (f", set: {changes}" if changes else "")
         groups.setdefault(text, []).append(spec.name)
     return "Parameters: " + "; ".join(f"{', '.join(names)}: {text}" for text, names in groups.items())
 
@@ -378,7 +432,10 @@ def _worker(experiment: Experiment, options: Options) -> WorkerSpec:
 
 
 def _system(experiment: Experiment, options: Options) -> System:
-    return _with_settings("system", experiment.system, options.system)
+    system = _with_settings("system", experiment.system, options.system)
+    if isinstance(system, FunctionSystem) and options.world == "sim" and (live := DEPLOYMENT & options.system.keys()):
+        raise PenstockError(f"--set system.{min(live)}: nothing is deployed in world sim")
+    return system
 
 
 def _with_settings(what: str, struct: AnyStruct, settings: Mapping[str, str]) -> AnyStruct:
@@ -417,20 +474,21 @@ def _faults(experiment: Experiment, options: Options, duration_s: float) -> tupl
 
 
 def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
-    """Parse ``kind@second[+duration]``, such as ``kill-worker@60`` or ``stop-broker@30+5``."""
-    faults = []
+    """Parse ``kind@time[+duration]``, such as ``kill-worker@1m`` or ``stop-broker@30+500ms``."""
+    faults: list[Fault] = []
     for text in texts:
         kind, _, when = text.partition("@")
-        at_s, _, seconds = when.partition("+")
+        at, _, lasting = when.partition("+")
         try:
-            faults.append(
-                msgspec.convert({"kind": kind, "at_s": at_s, "seconds": seconds or "0"}, type=Fault, strict=False)
-            )
-        except msgspec.ValidationError:
+            fields = {"kind": kind, "at_s": duration_s(at), "seconds": duration_s(lasting or 0)}
+            faults.append(msgspec.convert(fields, type=Fault))
+        except (msgspec.ValidationError, typer.BadParameter):
             raise PenstockError(
-                f"--fault {text}: expected kind@second or kind@second+duration, such as stop-broker@30+5; kinds are "
+                f"--fault {text}: expected kind@time or kind@time+duration, such as stop-broker@30s+500ms; kinds are "
                 f"{', '.join(get_args(FaultKind))}"
             ) from None
+        if faults[-1].seconds and faults[-1].kind not in LASTING_FAULTS:
+            raise PenstockError(f"--fault {text}: {kind} happens at once and has no duration; leave out +{lasting}")
     return tuple(faults)
 
 

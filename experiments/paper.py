@@ -5,10 +5,11 @@ A paper declares its tables (name, title, a function that yields rows) and the s
 """
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -19,6 +20,7 @@ from rich.markup import escape
 from rich.table import Column
 from rich.table import Table as TerminalTable
 
+from experiments.picture import Panel, draw
 from penstock.errors import PenstockError
 from penstock.parameters import unknown
 
@@ -28,8 +30,10 @@ Cells = Mapping[str, Any]
 """A row by titles of columns. A value with several parts is a mapping too: one cell for people, in CSV and JSON a field
 for each part.
 """
-Source = Literal["simulated", "run", "recorded"]
-"""Simulated on demand; from runs that the table makes, if they are missing; from run directories that are given."""
+Source = Literal["simulated", "run", "recorded", "committed"]
+"""Simulated on demand; from runs that the table makes, if they are missing; from run directories that are given; from
+values that are kept beside the code.
+"""
 
 
 def printed_values(module: str, name: str = "printed.csv") -> list[dict[str, Any]]:
@@ -60,6 +64,12 @@ def spread(values: Sequence[float | None], digits: int, centre: Callable[[Any], 
 
 median_range: Final = partial(spread, centre=np.median)
 """The median, and in brackets the range where it shows."""
+
+
+def read_spread(text: str) -> tuple[float, float, float]:
+    """Centre, lowest and highest value of a text of ``spread``; NaN for –."""
+    known = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)]
+    return (known[0], min(known), max(known)) if known else (nan, nan, nan)
 
 
 def medians(rows: Sequence[Cells], digits: Mapping[str, int]) -> dict[str, str]:
@@ -122,17 +132,33 @@ class PaperTable:
 
 
 @dataclass(frozen=True)
+class PaperFigure:
+    """A picture of one or more of the paper's figures, drawn from the rows of a table."""
+
+    name: str
+    title: str
+    table: str
+    panels: Callable[[Sequence[Cells]], Sequence[Panel]]
+    columns: int = 2
+
+    def svg(self, rows: Sequence[Cells]) -> str:
+        """As an SVG document."""
+        return draw(self.panels(rows), self.columns)
+
+
+@dataclass(frozen=True)
 class Paper:
-    """A paper (or another subject) with its tables."""
+    """A paper (or another subject) with its tables and pictures."""
 
     name: str
     title: str
     tables: Sequence[PaperTable]
     settings: type[Settings] = Settings
+    figures: Sequence[PaperFigure] = ()
 
     def select(self, names: Sequence[str]) -> list[PaperTable]:
         """Tables by name, in the paper's order. A name also selects those that extend it: ``live``, ``live-claims``;
-        ``all`` is every simulated table. PenstockError with the nearest names.
+        ``all`` is every table that needs no run. PenstockError with the nearest names.
         """
         known = [table.name for table in self.tables]
         for name in names:
@@ -157,7 +183,7 @@ class Paper:
 
 
 def _selects(name: str, table: PaperTable) -> bool:
-    return f"{table.name}-".startswith(f"{name}-") or (name == "all" and table.source == "simulated")
+    return f"{table.name}-".startswith(f"{name}-") or (name == "all" and table.source in ("simulated", "committed"))
 
 
 # --- rendering -------------------------------------------------------------------------------------------------------
@@ -168,12 +194,12 @@ class Rendering:
 
     def __init__(self, table: PaperTable, rows: Sequence[Any]) -> None:
         self.table = table
-        self._cells = [table.cells(row) for row in rows]
+        self.cells = [table.cells(row) for row in rows]
         self._note = table.note(rows)
 
     def print(self, console: Console) -> None:
         """On the terminal."""
-        for section, titles, lines in self._sections():
+        for section, titles, lines in self.sections():
             shown = TerminalTable(
                 *(Column(escape(title.replace("_", " ")), overflow="fold") for title in titles),
                 title=escape(f"{self.table.title}: {section}" if section else self.table.title),
@@ -182,18 +208,18 @@ class Rendering:
             for line in lines:
                 shown.add_row(*map(escape, line))
             console.print(shown)
-        for text in self._below():
+        for text in self.below():
             console.print(text, markup=False, highlight=False)
 
     def markdown(self) -> str:
         """As Markdown."""
         parts = [f"## {self.table.title}\n"]
-        for section, titles, lines in self._sections():
+        for section, titles, lines in self.sections():
             if section:
                 parts.append(f"### {section}\n")
             parts += [f"| {' | '.join(line)} |" for line in (titles, ["---"] * len(titles), *lines)]
             parts.append("")
-        return "\n".join([*parts, *(f"{line}\n" for line in self._below())])
+        return "\n".join([*parts, *(f"{line}\n" for line in self.below())])
 
     def write(self, folder: Path) -> None:
         """As CSV, all rows."""
@@ -214,7 +240,7 @@ class Rendering:
 
     def _fields(self) -> Iterator[dict[str, Any]]:
         """Rows for programs, a field for each part of a value."""
-        for cells in self._cells:
+        for cells in self.cells:
             fields: dict[str, Any] = {}
             for title, value in cells.items():
                 if isinstance(value, Mapping):
@@ -233,11 +259,11 @@ class Rendering:
             return f"{value:.0f}" if 1000 <= abs(value) < inf else f"{value:.4g}"
         return str(value)
 
-    def _sections(self) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    def sections(self) -> Iterator[tuple[str, list[str], list[list[str]]]]:
         """Title, titles of the columns and lines of each table that people see."""
         sections: dict[str, list[list[str]]] = {}
         titles: list[str] = []
-        for cells in filter(self.table.shown, self._cells):
+        for cells in filter(self.table.shown, self.cells):
             texts = {title: self._text(title, value) for title, value in cells.items()}
             section = texts.pop(self.table.section, "")
             titles = list(texts)
@@ -245,8 +271,9 @@ class Rendering:
         for section, lines in sections.items():
             yield section, titles, lines
 
-    def _below(self) -> Iterator[str]:
-        hidden = len(self._cells) - sum(map(self.table.shown, self._cells))
+    def below(self) -> Iterator[str]:
+        """The paragraphs below the table."""
+        hidden = len(self.cells) - sum(map(self.table.shown, self.cells))
         if hidden:
             yield f"{hidden:,} more rows: --out FOLDER writes them as {self.table.name}.csv"
         if self._note:

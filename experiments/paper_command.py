@@ -29,7 +29,9 @@ def register(app: typer.Typer) -> None:
 
 
 def paper(
-    name: Annotated[str, typer.Argument(help="A paper; without one, list the papers.", show_default=False)] = "",
+    name: Annotated[
+        str, typer.Argument(help="A paper, or `all` papers; without one, list them.", show_default=False)
+    ] = "",
     selection: Annotated[
         list[str] | None,
         typer.Argument(
@@ -56,7 +58,9 @@ def paper(
         list[str] | None,
         typer.Option("--set", help="setting=value of the paper; may be repeated. `penstock paper NAME` lists them."),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for CSV files, one per table.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for tables as CSV, figures as SVG and a page of both, index.html.")
+    ] = None,
     form: Annotated[
         str | None,
         typer.Option("--format", help=", ".join(FORMATS), show_default="table on a terminal, else markdown"),
@@ -65,7 +69,7 @@ def paper(
     """Print a paper's tables and figures beside ours. Printed, by formula, simulated, and from recorded runs."""
     from rich.console import Console
 
-    from experiments.papers import PAPERS
+    from experiments.papers import OF_PAPERS, PAPERS
 
     console = Console(highlight=False)
     form = form or ("table" if console.is_terminal else "markdown")
@@ -75,12 +79,18 @@ def paper(
         rows = [(each.name, each.title, ", ".join(table.name for table in each.tables)) for each in PAPERS.values()]
         _print_table(console, ("paper", "title", "tables"), rows)
         return
-    if name not in PAPERS:
-        raise unknown("paper", name, PAPERS, f"choose one of {', '.join(PAPERS)}")
-    chosen = PAPERS[name]
+    if name not in (*PAPERS, "all"):
+        raise unknown("paper", name, PAPERS, f"choose one of {', '.join(PAPERS)}, all")
     given: dict[str, Any] = {"from_s": from_s, "seconds": seconds, "world": world, "speed": speed, "seeds": seeds}
     given = {setting: value for setting, value in given.items() if value is not None} | _assignments(settings or ())
-    values = chosen.set({**given, "seeds": _seeds(given["seeds"])} if "seeds" in given else given)
+    if "seeds" in given:
+        given["seeds"] = _seeds(given["seeds"])
+    if name == "all":
+        for each in OF_PAPERS:
+            _make(_request(each, ["all"], each.set(given)), each, console, form, out and out / each.name)
+        return
+    chosen = PAPERS[name]
+    values = chosen.set(given)
     if not selection:
         _list_tables(console, chosen)
         return
@@ -113,22 +123,24 @@ def _make(request: "Request", paper: "Paper", console: "Console", form: str, out
     import msgspec
 
     from experiments.paper import Rendering
+    from experiments.paper_page import write_page
 
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise PenstockError(f"--out {out}: cannot be made ({error.strerror}); give a folder") from None
-    found = []
+    found, made = [], []
     values = {name: getattr(request.settings, name) for name in request.settings.__struct_fields__}
     conditions = ", ".join(f"{name} {_text(name, value)}" for name, value in values.items())
-    if conditions and form == "markdown":
-        typer.echo(f"{paper.name}: {conditions}\n")
+    if form == "markdown":
+        typer.echo(f"# {paper.title}\n" + (f"\n{paper.name}: {conditions}\n" if conditions else ""))
     elif conditions and form == "table":
         console.print(f"{paper.name}: {conditions}", markup=False)
     for table in request.tables:
         with _progress(request.console, table.name) as tell:
             rendering = Rendering(table, list(table.rows(dataclasses.replace(request, progress=tell))))
+        made.append(rendering)
         if out is not None:
             rendering.write(out)
         if form == "json":
@@ -141,7 +153,8 @@ def _make(request: "Request", paper: "Paper", console: "Console", form: str, out
         encoded = msgspec.json.encode({"paper": paper.name, "settings": values, "tables": found})
         typer.echo(msgspec.json.format(encoded, indent=2).decode())
     if out is not None:
-        request.console.print(f"CSV files in {out}", markup=False, highlight=False, soft_wrap=True)
+        page = write_page(paper, made, out, conditions)
+        request.console.print(f"tables, pictures and page: {page}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextlib.contextmanager
@@ -166,7 +179,8 @@ def _list_tables(console: "Console", paper: "Paper") -> None:
     """The tables with one line each, and the settings."""
     import msgspec
 
-    sources = {"simulated": "simulated", "run": "makes runs", "recorded": "run directories"}
+    sources = {"simulated": "simulated", "run": "makes runs", "recorded": "run directories", "committed": "kept"}
+
     console.print(f"{paper.name}: {paper.title}\n", markup=False)
     rows = [(table.name, table.title, sources[table.source]) for table in paper.tables]
     _print_table(console, ("table", "title", "from"), rows)

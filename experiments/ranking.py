@@ -5,11 +5,18 @@ from itertools import combinations
 from math import sqrt
 
 
-def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """1: the same order, −1: the opposite one. A pair that is equal in one ranking counts for neither. None where one
-    of the rankings puts nothing before anything. Raises ValueError if they are not of the same length.
+def compare(one: float, other: float, equal: float = 0.0) -> int:
+    """1: ``one`` is larger, −1: smaller, 0: they differ by the share ``equal`` of the larger one at most."""
+    near = abs(one - other) <= equal * max(abs(one), abs(other))
+    return 0 if near else (one > other) - (one < other)
+
+
+def kendall_tau(first: Sequence[float], second: Sequence[float], equal: float = 0.0) -> float | None:
+    """1: the same order, −1: the opposite one. A pair that is equal in one ranking counts for neither (``equal`` as in
+    ``compare``). None where one of the rankings puts nothing before anything. Raises ValueError if they are not of the
+    same length.
     """
-    by_first, by_second = ([(a > b) - (a < b) for a, b in combinations(each, 2)] for each in (first, second))
+    by_first, by_second = ([compare(a, b, equal) for a, b in combinations(each, 2)] for each in (first, second))
     agreement = sum(a * b for a, b in zip(by_first, by_second, strict=True))
     ordered = sum(map(abs, by_first)) * sum(map(abs, by_second))
     return agreement / sqrt(ordered) if ordered else None

@@ -2,17 +2,26 @@
 
 from pathlib import Path
 
-import msgspec
 import typer
 from rich.console import Console
 
+from experiments.bound import least_of_run
 from experiments.catalogue import EXPERIMENTS
+from penstock import compiled
+from penstock.answers import print_json
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec
 from report import comparison_table, write_report
 from report.analysis.measurement import summary_of
 from report.analysis.run_data import RunData
 from report.gate import gate
+from report.groups import group_runs
+from report.tables import headline
+from report.wording import SPACE
+
+MOST_SEEDS = 5
+"""Whose bounds are computed for a report; each takes about a second."""
 
 
 def write_reports(
@@ -37,15 +46,38 @@ def write_reports(
     for page, shown in ({run.directory.report_file: [run] for run in data} | {out: data}).items():
         found = gate([summary_of(run) for run in shown], fail_under)
         RunDirectory(page.parent).write(page.with_name("verdict.json"), found)
-        write_report(shown, page, EXPERIMENTS)
+        write_report(shown, page, EXPERIMENTS, _bound_minutes(data) if shown is data or len(data) == 1 else None)
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        print_json(found)
     else:
-        console.print(comparison_table([summary_of(run) for run in data]))
+        summaries = [summary_of(run) for run in data]
+        console.print(comparison_table(summaries))
+        answer = headline(group_runs(summaries), data[0].spec.slo_share).replace(SPACE, " ")
         assumed = dict.fromkeys(run.spec.assumptions for run in data)
-        for line in filter(None, (*assumed, f"report: {out}", told)):
+        for line in filter(None, (answer, *assumed, f"report: {out}", told)):
             console.print(line, soft_wrap=True, highlight=False, markup=False)
     for failure in found.failures:
         notes.print(failure, markup=False)
     if found.exit_code:
         raise typer.Exit(found.exit_code)
+
+
+def _bound_minutes(runs: list[RunData]) -> float | None:
+    """Least replica-minutes that keep the wanted share on the schedules of these runs, mean over their seeds; None
+    where no bound is known, or the runs differ in what it depends on. Interpreted code would take minutes.
+    """
+    if not compiled.COMPILED:
+        return None
+    by_seed = {run.spec.seed: run for run in runs}
+    kinds = {repr(_bound_facts(run.spec)) for run in runs}
+    if len(kinds) > 1 or len(by_seed) > MOST_SEEDS or any(run.spec.faults for run in runs):
+        return None
+    try:
+        found = [least_of_run(run.spec, run.schedule()) for run in by_seed.values()]
+    except PenstockError:
+        return None
+    return sum(found) / len(found)
+
+
+def _bound_facts(spec: RunSpec) -> tuple[object, ...]:
+    return spec.workload, spec.duration_s, spec.system, spec.worker, spec.slo_s, spec.slo_share, spec.tick_phase_s

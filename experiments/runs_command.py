@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.answers import print_json
 from penstock.completion import RUN_FILES
 from penstock.completion import runs as complete_runs
 from penstock.durations import duration_option
@@ -31,7 +32,6 @@ def register_runs(app: typer.Typer) -> None:
 @runs.command("list", epilog="Example: penstock runs list --json")
 def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the runs, the newest first."""
-    import msgspec
     from rich.console import Console
     from rich.table import Table
 
@@ -39,7 +39,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 
     rows = [_row(path) for path in _folders()]
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(rows), indent=2))
+        print_json(rows)
         return
     table = Table("run", "verdict", "within SLO", "MB", box=None, pad_edge=False)
     for row in rows:
@@ -48,13 +48,17 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 
 
 @runs.command("open", epilog="Example: penstock runs open runs/20260101T120000Z-binpack-workload-1-linear")
-def open_report(run: RunPath) -> None:
-    """Open a report in the browser."""
-    page = _of_penstock(run) / "report.html"
+def open_report(
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="Run directory.", show_default="a page that lists all", autocompletion=complete_runs),
+    ] = None,
+) -> None:
+    """Open a report in the browser, or write index.html over all runs and open it."""
+    page = _write_index() if run is None else _of_penstock(run) / "report.html"
     if not page.is_file():
         raise PenstockError(f"{run}: no report.html; `penstock report {run}` writes it")
-    typer.launch(str(page.absolute()))
-    typer.echo(page)
+    _launch(page)
 
 
 @runs.command("delete", epilog="Example: penstock runs delete --older-than 7d")
@@ -91,13 +95,16 @@ def diff(
     first: RunPath,
     second: RunPath,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    in_browser: Annotated[bool, typer.Option("--open", help="Write a page with both runs and open it.")] = False,
 ) -> None:
     """Show what differs between two runs: conditions and measures."""
-    import msgspec
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    if in_browser:
+        _launch(_write_both(first, second))
+        return
     one, other = (_flat(_summary(path)) for path in (first, second))
     changed = {
         name: (one.get(name), other.get(name))
@@ -105,12 +112,44 @@ def diff(
         if name != "run" and one.get(name) != other.get(name)
     }
     if as_json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(changed), indent=2))
+        print_json(changed)
         return
     table = Table("what differs", escape(first.name), escape(second.name), box=None, pad_edge=False)
     for name, values in changed.items():
         table.add_row(escape(name), *(escape(_short(value)) for value in values))
     Console(soft_wrap=True).print(table if changed else "nothing differs")
+
+
+def _launch(page: Path) -> None:
+    typer.launch(str(page.absolute()))
+    typer.echo(page)
+
+
+def _write_index() -> Path:
+    """A page beside the runs, with a link to each report."""
+    from penstock.rundir import check_runs_folder
+    from penstock.settings import Folders
+    from report import write_index
+
+    page = Folders().runs.absolute() / "index.html"
+    check_runs_folder(page.parent)
+    found = _folders()
+    links = [f"{path.name}/report.html" if (path / "report.html").is_file() else "" for path in found]
+    write_index([{**_row(path), "link": link} for path, link in zip(found, links, strict=True)], page)
+    return page
+
+
+def _write_both(first: Path, second: Path) -> Path:
+    """A report of two runs, beside the first one's directory."""
+    from experiments.catalogue import EXPERIMENTS
+    from penstock.rundir import RunDirectory
+    from report import write_report
+    from report.analysis.run_data import RunData
+
+    runs = [RunData(RunDirectory.open(path)) for path in (first, second)]
+    page = first.absolute().parent / f"{first.name}-beside-{second.name}.html"
+    write_report(runs, page, EXPERIMENTS, apart=True)
+    return page
 
 
 def _folders() -> list[Path]:

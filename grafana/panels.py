@@ -1,14 +1,14 @@
 """Builders of panels and boards in one style: every panel has a unit, and needs a ``description``."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from grafana_foundation_sdk.builders import common, dashboard, prometheus, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 
-from grafana.promql import RUN, Query, newest
+from grafana.promql import RUN, Query, last_within_range, newest
 from penstock import metrics
 
 DATASOURCE: Final = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -33,6 +33,8 @@ LIMITS: Final = r"/(SLO|at most|limit)$/"
 """Names of lines that are limits."""
 NEWEST_RUN: Final = f"max by (run) (min_over_time(timestamp({metrics.TICKS})[$__range:5s]))"
 """When each run was first seen within the time range."""
+OF_RUN: Final = '/run="([^"]+)"/'
+"""The run in the text of a series."""
 NO_RUN: Final = "no run in this time range"
 
 Panel = Builder[models.Panel]
@@ -48,8 +50,17 @@ LIMIT_LINE: Final = {
 # --- panels ----------------------------------------------------------------------------------------------------------
 
 
-def lines(title: str, unit: str, *queries: Query, width: int = WIDTH // 2, steps: bool = False) -> timeseries.Panel:
-    """Lines over time, from zero up; limits are dashed and red. ``steps``: for numbers that change at an instant."""
+def lines(
+    title: str,
+    unit: str,
+    *queries: Query,
+    width: int = WIDTH // 2,
+    steps: bool = False,
+    limit: float | None = None,
+) -> timeseries.Panel:
+    """Lines over time, from zero up; limits are dashed and red. ``steps``: for numbers that change at an instant.
+    ``limit``: a fixed limit.
+    """
     interpolation = common_models.LineInterpolation
     panel = (
         _framed(timeseries.Panel(), title, unit, height=8, width=width)
@@ -58,19 +69,24 @@ def lines(title: str, unit: str, *queries: Query, width: int = WIDTH // 2, steps
         .line_interpolation(interpolation.STEP_AFTER if steps else interpolation.LINEAR)
         .show_points(common_models.VisibilityMode.NEVER)
         .legend(_legend(common_models.LegendDisplayMode.TABLE, "lastNotNull", "max"))
-        .override_by_regexp(LIMITS, _options(LIMIT_LINE))
+        .override_by_regexp(LIMITS, options(LIMIT_LINE))
         .tooltip(
             common.VizTooltipOptions()
             .mode(common_models.TooltipDisplayMode.MULTI)
             .sort(common_models.SortOrder.DESCENDING)
         )
     )
-    if steps:
+    if steps or unit == EVENTS:
         panel = panel.axis_soft_max(1)
-        if unit in {NUMBER, REPLICAS}:
-            panel = panel.decimals(0)
+    if steps and unit in {NUMBER, REPLICAS}:
+        panel = panel.decimals(0)
+    if limit is not None:
+        style = common.GraphThresholdsStyleConfig().mode(common_models.GraphTresholdsStyleMode.DASHED)
+        steps_at = [models.Threshold(value=None, color="transparent"), models.Threshold(value=limit, color=RED)]
+        config = dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps_at)
+        panel = panel.thresholds(config).thresholds_style(style)
     for number, query in enumerate(queries):
-        panel = panel.with_target(_target(query, number).range())
+        panel = panel.with_target(as_target(query, number).range())
     return panel
 
 
@@ -80,20 +96,47 @@ def changes(title: str, query: Query) -> timeseries.Panel:
 
 
 def number(
-    title: str, unit: str, query: Query, *thresholds: tuple[float | None, str], at_end: bool = False
+    title: str,
+    unit: str,
+    query: Query,
+    *thresholds: tuple[float | None, str],
+    at_end: bool = False,
+    none: str = NO_RUN,
 ) -> stat.Panel:
     """The newest value within the time range, or what ``query`` is at its end. ``thresholds``: (lowest value, colour),
-    the first with None.
+    the first with None. ``none``: the text without a value.
     """
-    target = _target(query)
+    target = as_target(query)
     steps = [models.Threshold(value=value, color=color) for value, color in thresholds or ((None, "text"),)]
     return (
         _framed(stat.Panel(), title, unit, height=4, width=WIDTH // 8)
-        .no_value(NO_RUN)
+        .no_value(none)
         .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
         .thresholds(dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps))
+        .mappings([_nothing(none)])
         .with_target(target.instant() if at_end else target.range())
     )
+
+
+def _nothing(text: str) -> models.SpecialValueMap:
+    """No value has a text and no colour of the thresholds: an empty tile is neither good nor bad."""
+    result = models.ValueMappingResult(text=text, color="text", index=0)
+    options = models.DashboardSpecialValueMapOptions(match=models.SpecialValueMatch.NULL_AND_NAN, result=result)
+    return models.SpecialValueMap(options=options)
+
+
+def names(title: str, *queries: Query) -> stat.Panel:
+    """The names of the newest series of each query, over the whole width."""
+    panel = name(title, queries[0], width=WIDTH)
+    for number, query in enumerate(queries[1:], start=1):
+        panel = panel.with_target(as_target(last_within_range(query), number).instant())
+    return panel
+
+
+def name(title: str, query: Query, *thresholds: tuple[float | None, str], width: int, none: str = NO_RUN) -> stat.Panel:
+    """The name of the newest series within the time range, in the colour of its value."""
+    panel = number(title, NUMBER, last_within_range(query), *thresholds, at_end=True, none=none)
+    return panel.text_mode(common_models.BigValueTextMode.NAME).span(width)
 
 
 def states(title: str, query: Query, *named: tuple[int, str, str]) -> statetimeline.Panel:
@@ -107,19 +150,20 @@ def states(title: str, query: Query, *named: tuple[int, str, str]) -> statetimel
     return (
         _framed(statetimeline.Panel(), title, NUMBER, height=8)
         .mappings([mapping])
+        .color_scheme(dashboard.FieldColor().mode(models.FieldColorModeId.FIXED).fixed_color("text"))
         .show_value(common_models.VisibilityMode.NEVER)
         .merge_values(True)
         .legend(_legend(common_models.LegendDisplayMode.LIST))
-        .with_target(_target(query).range())
+        .with_target(as_target(query).range())
     )
 
 
 def newest_values(title: str, unit: str, query: Query) -> table.Panel:
     """A table of the newest values within the time range, one row per series and one column per label."""
     return (
-        _framed(table.Panel(), title, unit, height=10)
+        _framed(table.Panel(), title, unit, height=8)
         .show_header(True)
-        .with_target(_target(query).range())
+        .with_target(as_target(query).range())
         .with_transformation(
             models.DataTransformerConfig(
                 id_val="reduce",
@@ -136,12 +180,14 @@ def _framed(panel: P, title: str, unit: str, *, height: int, width: int = WIDTH 
     return panel.title(title).datasource(DATASOURCE).unit(unit).height(height).span(width)
 
 
-def _target(query: Query, number: int = 0) -> prometheus.Dataquery:
+def as_target(query: Query, number: int = 0) -> prometheus.Dataquery:
+    """The ``number``-th query of a panel."""
     return prometheus.Dataquery().expr(query.expr).legend_format(query.legend).ref_id(chr(ord("A") + number))
 
 
-def _options(options: Mapping[str, Any]) -> list[models.DynamicConfigValue]:
-    return [models.DynamicConfigValue(id_val=name, value=value) for name, value in options.items()]
+def options(values: Mapping[str, Any]) -> list[models.DynamicConfigValue]:
+    """Field options of an override."""
+    return [models.DynamicConfigValue(id_val=name, value=value) for name, value in values.items()]
 
 
 def _legend(mode: common_models.LegendDisplayMode, *calcs: str) -> common.VizLegendOptions:
@@ -154,18 +200,41 @@ EVERYTHING: Final = models.VariableOption(selected=True, text="All", value="$__a
 # --- boards ----------------------------------------------------------------------------------------------------------
 
 
+class Chosen(NamedTuple):
+    """A variable that is the first (hidden), or a chosen one, of what a query finds. ``regex`` takes the value out of
+    the text of a series; ``all_is``: what All stands for.
+    """
+
+    name: str
+    query: str
+    regex: str
+    label: str = ""
+    all_is: str = ""
+
+    def variable(self) -> dashboard.QueryVariable:
+        """It is hidden without a label."""
+        made = _variable(self.name, f"query_result({self.query})").regex(self.regex)
+        if not self.label:
+            return made.hide(models.VariableHide.HIDE_VARIABLE)
+        return made.label(self.label).include_all(True).all_value(self.all_is).current(EVERYTHING)
+
+
 def make_board(
     name: str,
     title: str,
     description: str,
     rows: Mapping[str, Sequence[Panel]],
     choices: Mapping[str, tuple[str, str]] | None = None,
-    fleets: str = metrics.REPLICAS,
+    fleets: str = metrics.REPLICAS + '{run="$run"}',
+    more: Sequence[Chosen] = (),
+    of_runs: bool = True,
 ) -> models.Dashboard:
     """A board with the variables run and fleet, annotations of the acting scaler's actions, and links to other boards.
     ``rows``: panels from left to right, by title. ``choices``: (metric, matchers) of additional variables, by label.
-    Run "All" is the newest run, so that an open board follows. ``fleets``: a metric of the fleets to choose from.
+    Run "All" is the newest run, so that an open board follows. ``fleets``: series of the fleets to choose from.
+    ``more``: further variables, asked for after the run. ``of_runs``: whether the board is of one run at all.
     """
+    shown = models.VariableHide.DONT_HIDE if of_runs else models.VariableHide.HIDE_VARIABLE
     board = (
         dashboard.Dashboard(f"Penstock: {title}")
         .uid(f"penstock-{name}")
@@ -176,11 +245,7 @@ def make_board(
         .refresh("5s")
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .with_variable(dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus"))
-        .with_variable(
-            _variable("newest", f"query_result(topk(1, {NEWEST_RUN}))")
-            .regex('/run="([^"]+)"/')
-            .hide(models.VariableHide.HIDE_VARIABLE)
-        )
+        .with_variable(Chosen("newest", f"topk(1, {NEWEST_RUN})", OF_RUN).variable())
         .with_variable(
             # The matcher matches every run; it tells Grafana to ask for the newest one first.
             _variable("run", f'label_values({metrics.TICKS}{{run=~"$newest|.*"}}, run)')
@@ -189,8 +254,8 @@ def make_board(
             .all_value("$newest")
             .current(EVERYTHING)
             .sort(models.VariableSort.ALPHABETICAL_DESC)
+            .hide(shown)
         )
-        .with_variable(_choice("fleet", fleets, '{run="$run"}'))
         .link(
             dashboard.DashboardLink("Boards")
             .type(models.DashboardLinkType.DASHBOARDS)
@@ -200,11 +265,14 @@ def make_board(
             .keep_time(True)
         )
     )
+    for each in more:
+        board = board.with_variable(each.variable())
+    board = board.with_variable(_choice("fleet", fleets, "").hide(shown))
     for label, (metric, matchers) in (choices or {}).items():
         board = board.with_variable(_choice(label, metric, matchers))
     for title_of_row, panels in rows.items():
         board = board.with_row(dashboard.Row(title_of_row))
-        for panel in panels:
+        for panel in _without_holes(panels):
             board = board.with_panel(panel)
     made = board.build()
     for variable in made.templating.list_val or () if made.templating else ():
@@ -221,6 +289,15 @@ def make_board(
     for number, panel_made in enumerate(made.panels or (), start=1):
         panel_made.id_val = number
     return made
+
+
+def _without_holes(panels: Sequence[Panel]) -> Sequence[Panel]:
+    """Of an odd number of panels of half a width, the last three share one."""
+    half = [panel for panel in panels if panel.build().grid_pos.w == WIDTH // 2]  # type: ignore[union-attr]
+    if len(half) % 2:
+        for panel in half[-3:]:
+            panel.span(WIDTH // len(half[-3:]))  # type: ignore[attr-defined]
+    return panels
 
 
 def _variable(label: str, query: str) -> dashboard.QueryVariable:
@@ -270,12 +347,13 @@ class Annotations(models.AnnotationQuery):
 class ActionAnnotations(Annotations):
     """A mark at each action of the acting scaler, which is its name."""
 
-    tag_keys = "action"
+    tag_keys = "action,change"
 
     def times(self) -> Query:
         """The newest of each scaler."""
         where = f'{RUN}, action="{self.name}"'
-        return newest(metrics.SCALER_LAST_ACTION, "scaler", "action", where=where).named("{{scaler}}: {{action}}")
+        found = newest(metrics.SCALER_LAST_ACTION, "scaler", "action", "change", where=where)
+        return found.named("{{scaler}}: {{action}} {{change}}")
 
 
 class FaultAnnotations(Annotations):

@@ -1,5 +1,6 @@
 """Queries of panels: PromQL expressions with the boards' variables."""
 
+import re
 from typing import Final, NamedTuple
 
 from penstock import metrics
@@ -12,6 +13,12 @@ WINDOW: Final = "$__rate_interval"
 """Grafana's: at least four scrapes, and never less than a pixel."""
 STEP: Final = "$__interval"
 """From one point that is drawn to the next."""
+
+
+RANGE: Final = "$__range"
+"""The board's time range."""
+SHIFT: Final = "${shift}ms"
+"""Milliseconds from the start of the second run to that of the first, and one more: Prometheus refuses 0."""
 
 
 class Query(NamedTuple):
@@ -46,9 +53,10 @@ def increase(metric: str, *by: str, where: str = FLEET) -> Query:
     return Query(f"sum by ({', '.join(by)}) (clamp_min({now} - ({now} offset {STEP} or 0 * {now}), 0))", _legend(by))
 
 
-def ratio(part: Query, whole: Query) -> Query:
-    """Share of the whole, while that is above 0. At most 1: two rates may be of different scrapes."""
-    return Query(f"clamp_max({part} / ({whole} > 0), 1)", whole.legend)
+def ratio(part: Query, whole: Query, most: float | None = 1) -> Query:
+    """Quotient, while the whole is above 0. A share is at most 1: two rates may be of different scrapes."""
+    expr = f"{part} / ({whole} > 0)"
+    return Query(expr if most is None else f"clamp_max({expr}, {most:g})", whole.legend)
 
 
 def percentiles(
@@ -63,6 +71,18 @@ def percentiles(
     )
 
 
+def last_within_range(query: Query) -> Query:
+    """The newest value within the time range, asked for at its end: also of a series that has ended."""
+    return query._replace(expr=f"last_over_time(({query})[{RANGE}:1s])")
+
+
+def beside(query: Query) -> Query:
+    """The same of the board's second run, moved so that both begin at one point."""
+    of_other = query.expr.replace('run="$run"', 'run="$beside"')
+    expr = re.sub(r"(\{[^{}]*\}(?:\[[^]]*\])?)", rf"\1 offset {SHIFT}", of_other)
+    return Query(expr, f"beside: {query.legend}")
+
+
 def _legend(by: tuple[str, ...], name: str = "") -> str:
     """The series' labels and ``name``; a board is of one run, whose label says nothing."""
     return " ".join((*(f"{{{{{label}}}}}" for label in by if label != "run"), *([name] if name else ())))
@@ -74,6 +94,10 @@ def replicas(phases: str) -> Query:
     return Query(f"sum by (fleet) ({found})", "{{fleet}}")
 
 
+_HELD: Final = replicas("requested|started|joined|draining")
+_CONTAINERS: Final = f"sum by (fleet) ({newest(metrics.QUEUE_SERVERS, 'fleet', 'queue')})"
+PAID_REPLICAS: Final = Query(f"({_CONTAINERS} > {_HELD}) or {_HELD}", "{{fleet}}")
+"""Those that cost: of a bank whose replicas are queues, the containers, of which each queue has at least one."""
 CURRENT_REPLICAS: Final = replicas("requested|started|joined")
 """Replicas that exist or are requested, without those that drain."""
 ARRIVALS_AND_COMPLETIONS: Final = (

@@ -1,9 +1,12 @@
 """``penstock up``, ``down``, ``status``, ``env`` and ``load``: services of the local world or of a cluster."""
 
 import shlex
+import subprocess
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from penstock.answers import AsJson, print_json
 
 if TYPE_CHECKING:
     from infra.kubernetes.services import ClusterServices
@@ -26,6 +29,7 @@ def register(app: typer.Typer) -> None:
         f"the gateway of the functions, and Grafana if it is installed. Running services are left as they are. {WHERE}",
         epilog="Example: PENSTOCK_KAFKA_PORT=0 penstock up",
     )(up)
+    app.command("setup", epilog="Example: penstock setup")(setup)
     app.command("down", epilog="Example: penstock down")(down)
     app.command("status", epilog="Example: penstock status")(status)
     app.command("env", epilog='Example: eval "$(penstock env)"')(env)
@@ -39,11 +43,28 @@ Target = Annotated[
 ]
 
 
+def setup() -> None:
+    """Install the programs that live runs need.
+
+    Java, Maven, Redis, RabbitMQ, Prometheus, HAProxy and jars. Debian and Ubuntu, with root or sudo. Programs that are
+    there are left alone; jars go to PENSTOCK_JARS.
+    """
+    from pathlib import Path
+
+    from penstock.settings import Folders
+
+    script = Path(__file__).parent / "local" / "setup.sh"
+    for arguments in (("system",), ("jars", str(Folders().jars.absolute()))):
+        done = subprocess.run(["bash", script, *arguments], check=False)
+        if done.returncode:
+            raise typer.Exit(done.returncode)
+
+
 def up(target: Target = "local") -> None:
     """Start the services of the local world, or brokers and monitoring on a cluster."""
     if target != "local":
         _cluster(target).up()
-        _tell("up. To run on it: penstock run … --world kubernetes; to delete it: penstock down --target …")
+        _tell(f"up. To run on it: penstock run … --world kubernetes; to delete it: penstock down --target {target}")
         return
     from infra.local.grafana import NOT_INSTALLED, Grafana
     from infra.local.services import ALL_SERVICES
@@ -72,18 +93,31 @@ def down(target: Target = "local") -> None:
     _tell(f"down: {', '.join(stopped)}" if stopped else "nothing was running")
 
 
-def status() -> None:
-    """Show running services and addresses. Exit code 1: a service that was started does not run."""
+def status(as_json: AsJson = False) -> None:
+    """Show running services and addresses. Exit code 2: a service has died; 1: one does not run yet."""
     from rich.console import Console
     from rich.table import Table
 
     services = _services()
     found = services.status()
+    if as_json:
+        print_json(
+            [
+                {
+                    "service": service.name,
+                    "state": program.state,
+                    "pid": program.pid,
+                    "ports": service.ports,
+                    "log": str(service.log),
+                }
+                for service, program in found
+            ]
+        )
     table = Table("service", "state", "pid", "ports", "log", box=None, pad_edge=False)
     for service, program in found:
         ports = ", ".join(map(str, service.ports.values()))
         table.add_row(service.name, program.state, str(program.pid or "-"), ports, str(service.log))
-    Console(highlight=False).print(table)
+    Console(highlight=False, quiet=as_json).print(table)
     services.check()
     if any(program.pid is None for _, program in found):
         raise typer.Exit(1)

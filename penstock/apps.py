@@ -69,3 +69,10 @@ class PodIdentity(msgspec.Struct, frozen=True):
     replica: str
     arguments: tuple[str, ...]
     files: Mapping[str, bytes]
+
+
+def ready_limit(capacity: int, servers: int) -> int:
+    """``max-length`` of a queue with capacity K and s ``servers`` with prefetch 1: K − s, since RabbitMQ bounds only
+    waiting messages. At least 1, since 0 would reject every event: K = s behaves as K = s + 1.
+    """
+    return max(1, capacity - servers)

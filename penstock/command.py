@@ -13,20 +13,22 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.text import Text
+from typer.core import TyperOption
 from typer.models import CommandInfo, TyperInfo
 
 from penstock import __version__
 from penstock.errors import PenstockError
+from penstock.extras import remedy as extra_remedy
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
 GROUPS = {
     "Which scaler?": ("advise", "replay", "scalers", "bound", "formula", "paper"),
-    "Experiments": ("experiments", "workloads", "schedule", "run", "compare", "chaos"),
+    "Experiments": ("demo", "experiments", "workloads", "schedule", "run", "compare", "chaos"),
     "Results": ("runs", "report", "watch", "explain", "measures"),
     "Deploy": ("keda", "control", "load", "calibrate"),
-    "Services": ("up", "status", "env", "down"),
+    "Services": ("setup", "up", "status", "env", "down"),
 }
 """Commands by task, in the order of the help; others come last."""
 
@@ -43,6 +45,15 @@ app = typer.Typer(
 calibrate = typer.Typer(no_args_is_help=True, help="Measure what one replica can do on the local services.")
 """``penstock calibrate``: packages add their measurements."""
 app.add_typer(calibrate, name="calibrate")
+
+
+def _type_of(option: TyperOption, ctx: typer.Context) -> str | None:
+    return None if option.is_flag else _display_type(option, ctx)
+
+
+# typer has no setting for it: a flag takes no value, so that its help shows no type.
+_display_type = TyperOption.display_type_rich
+TyperOption.display_type_rich = _type_of  # type: ignore[method-assign, assignment]
 
 
 def _version(wanted: bool) -> None:
@@ -108,6 +119,12 @@ def main() -> None:
         )
         _tell(f"{error.filename or error}: {os.strerror(error.errno or 0)}; {remedy}")
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        told = extra_remedy(error.name or "")
+        if told is None:
+            raise
+        _tell(told)
+        sys.exit(2)
     except typer.Abort:
         errors.print("aborted")
         sys.exit(1)

@@ -150,12 +150,14 @@ class FunctionStatus(FleetObservation, frozen=True, kw_only=True, tag="function-
 
     ``busy_s``: cumulative processing time of completed requests. ``laxity_s``: time to deadline minus estimated
     remaining time, for each request that was started within the monitor's last epoch or waits now (AMESoS 3.5); the
-    epoch does not depend on a scaler's ticks. ``concurrency``: limit of the connection pool.
+    epoch does not depend on a scaler's ticks. ``concurrency``: limit of the connection pool. ``after``: the functions
+    whose results it waits for; None where nobody knows the graph.
     """
 
     busy_s: float | None = None
     laxity_s: tuple[float, ...] = ()
     concurrency: int | None = None
+    after: tuple[str, ...] | None = None
 
 
 class FunctionObservation(FleetObservation, frozen=True, kw_only=True, tag="function"):

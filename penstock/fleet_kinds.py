@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ForwardRef, Literal, TypeAlias, Union
 
 import msgspec
@@ -49,7 +50,7 @@ class FleetKind:
         if not reference:
             raise PenstockError(f"fleet kind {self.name!r} has no {part}")
         module, _, attribute = reference.partition(":")
-        return getattr(import_module(module), attribute)
+        return attrgetter(attribute)(import_module(module))
 
 
 def fleet_kinds() -> Mapping[str, FleetKind]:

@@ -230,6 +230,17 @@ def late_spans(intended_s: Floats, late: Bools) -> list[Span]:
     return spans
 
 
+def merged(spans: Iterable[Span], quiet_s: float = QUIET_S) -> list[Span]:
+    """Spans (ascending) that follow each other by at most ``quiet_s`` as one: the periods in which events came late."""
+    periods: list[Span] = []
+    for from_s, to_s in spans:
+        if periods and from_s <= periods[-1][1] + quiet_s:
+            periods[-1] = (periods[-1][0], max(periods[-1][1], to_s))
+        else:
+            periods.append((from_s, to_s))
+    return periods
+
+
 def missing_replicas(events: Iterable[ReplicaEvent]) -> tuple[Ints, Ints]:
     """(at_ns, replicas that are wanted and do not serve from then on), a step function."""
     serves: dict[tuple[str, str], bool] = {}

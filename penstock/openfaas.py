@@ -111,9 +111,10 @@ def deployment(
     (``redis_url``).
     """
     waiting = WAITING_AT_MOST if system.when_busy == "queue" else 0
+    limits = {name: value for name, value in (("cpu", system.cpu_limit), ("memory", system.memory_limit)) if value}
     return FunctionDeployment(
         service=function.name,
-        image=f"penstock/{function.name}:{__version__}",
+        image=system.image.replace("{function}", function.name).replace("{version}", __version__),
         env_vars={
             "floor_s": repr(function.service_time_s),
             "service_law": function.service_law,
@@ -124,4 +125,6 @@ def deployment(
         },
         labels={MIN_REPLICAS: str(replicas), MAX_REPLICAS: str(max_replicas)},
         annotations={QUEUE_LIMIT: str(waiting), RUN: run},
+        secrets=tuple(each.strip() for each in system.secrets.split(",") if each.strip()) or None,
+        limits=limits or None,
     )

@@ -26,7 +26,8 @@ def make_parameters(name: str, kind: type[Any], given: Mapping[str, Any]) -> Any
     known = [field.name for field in dataclasses.fields(kind)]
     for key in given:
         if key.partition(".")[0] not in known:
-            raise unknown("parameter", f"{name}.{key}", [f"{name}.{k}" for k in known], f"it has {', '.join(known)}")
+            remedy = f"it has {', '.join(known) or 'no parameters'}"
+            raise unknown("parameter", f"{name}.{key}", [f"{name}.{k}" for k in known], remedy)
     try:
         return msgspec.convert(_with_entries(given), type=kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
@@ -35,7 +36,10 @@ def make_parameters(name: str, kind: type[Any], given: Mapping[str, Any]) -> Any
 
 
 def _reason(name: str, given: Mapping[str, Any], error: Exception) -> str:
-    """Of a value of the wrong type, in the words of the command line; "" for any other error."""
+    """Of a missing value or one of the wrong type, in the words of the command line; "" for any other error."""
+    if missing := re.fullmatch(r"Object missing required field `(\w+)`", str(error)):
+        key = f"{name}.{missing[1]}"
+        return f"{key} has no value: set one (--set {key}=…), or give the parameter a default"
     found = re.fullmatch(r"Expected `(.+)`, got `.+` - at `\$\.(\w+).*`", str(error))
     if found is None or found[2] not in given:
         return ""

@@ -102,7 +102,9 @@ class PlanNotice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Body of ``POST /groups/{group}/members/{replica}``: phase and partitions of a member."""
+    """Body of ``POST /groups/{group}/members/{replica}``: phase and partitions of a member. ``finished``, and of those
+    ``late``: events since the process began; None where it does not count them.
+    """
 
     phase: MemberPhase
     at_ns: Int64
@@ -111,6 +113,8 @@ class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: Int64 = -1
     fallback: Annotated[str, msgspec.Meta(max_length=1000)] = ""
     """Why the leader answered with range instead of a plan, where it did."""
+    finished: Int64 | None = None
+    late: Int64 | None = None
 
 
 class ReplicaName(msgspec.Struct, frozen=True):

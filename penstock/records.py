@@ -12,6 +12,8 @@ SCHEMA_VERSION = 1
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """An integer that the columns of results can hold. msgspec reads integers of any length."""
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+"""An integer of a small column."""
 
 Outcome = Literal["completed", "failed", "rejected", "dead-lettered"]
 
@@ -55,25 +57,25 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     results carry ``reason`` and are counted apart.
     """
 
-    id: int | None
+    id: Int64 | None
     run: str
     pipeline: str
     stage: str
     outcome: Outcome
     queue: str
-    intended_ns: int | None
-    sent_ns: int | None
-    received_ns: int
-    started_ns: int
-    finished_ns: int
+    intended_ns: Int64 | None
+    sent_ns: Int64 | None
+    received_ns: Int64
+    started_ns: Int64
+    finished_ns: Int64
     worker: str
-    broker_ns: int | None = None
-    deadline_ns: int | None = None
-    visit: int = 1
-    attempt: int = 1
+    broker_ns: Int64 | None = None
+    deadline_ns: Int64 | None = None
+    visit: Int32 = 1
+    attempt: Int32 = 1
     terminal: bool = True
     reason: str = ""
-    schema: int = SCHEMA_VERSION
+    schema: Int32 = SCHEMA_VERSION
 
 
 def rejected(
@@ -115,3 +117,13 @@ def read_record(decoder: "msgspec.json.Decoder[RecordT]", value: "bytes | msgspe
         return decoder.decode(value or b"")
     except (UnicodeDecodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from None
+
+
+def read_result(value: "bytes | None") -> Result:
+    """A record of the results topic, on which anybody with access to the broker can write. What is no Result becomes a
+    rejection of no run and no event, which is counted apart.
+    """
+    try:
+        return read_record(result_decoder, value)
+    except msgspec.DecodeError as error:
+        return rejected(None, run="", pipeline="", queue="", at_ns=0, reason=f"not a result: {error}")

@@ -4,10 +4,6 @@ A class from a file is tried before a run: what fails in a trial call would fail
 fails holds.
 """
 
-import importlib.util
-import sys
-import traceback
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -25,13 +21,13 @@ from penstock.contracts import (
 )
 from penstock.errors import PenstockError
 from penstock.fleet_kinds import registered
+from penstock.own_class import failure, is_own, load_own, page_of
 from penstock.parameters import make_parameters, unknown
 from penstock.runspec import ScalerSpec
 
 ScalerClass = type[Scaler[Any, Any]]
 
 GROUP: Final = "penstock.scalers"
-TUTORIAL: Final = "docs/your-own-scaler.md has a complete one"
 
 
 def scaler_classes() -> dict[str, ScalerClass]:
@@ -84,11 +80,13 @@ def make_scaler(spec: ScalerSpec) -> Scaler[Any, Any]:
 def parse_scaler(text: str, settings: Mapping[str, Mapping[str, str]] | None = None) -> ScalerSpec:
     """``name`` or ``path.py:Class`` with the ``--set`` values of that scaler."""
     settings = settings or {}
-    if ".py:" not in text:
+    if not is_own(text):
         spec = ScalerSpec(name=text, parameters=dict(settings.get(text, {})))
         find_scaler(spec)
         return spec
     name = load(text).name
+    if name in scaler_names():
+        raise PenstockError(f"{text}: the name {name!r} is that of a registered scaler; choose another one")
     path, _, class_name = text.rpartition(":")
     # Absolute: the process that will run it may have another working directory.
     return ScalerSpec(name=name, file=f"{Path(path).resolve()}:{class_name}", parameters=dict(settings.get(name, {})))
@@ -96,37 +94,7 @@ def parse_scaler(text: str, settings: Mapping[str, Mapping[str, str]] | None = N
 
 def load(text: str) -> ScalerClass:
     """The class that ``path.py:Class`` names. PenstockError if it does not exist, or has no name."""
-    path_text, _, class_name = text.rpartition(":")
-    path = Path(path_text)
-    if not path.is_file():
-        raise PenstockError(f"{path}: no such file; a scaler from a file is given as path.py:Class")
-    # Two files of the same name are two modules: dataclasses look their types up by module.
-    module_name = f"penstock_scaler_{path.stem}_{zlib.crc32(str(path.resolve()).encode()):08x}"
-    module_spec = importlib.util.spec_from_file_location(module_name, path)
-    if module_spec is None or module_spec.loader is None:
-        raise PenstockError(f"{path}: cannot be imported as Python")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[module_name] = module
-    try:
-        module_spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[module_name]
-        message = error.msg if isinstance(error, SyntaxError) else _one_line(error)
-        raise PenstockError(
-            f"{path}{_line(error, path)}: {type(error).__name__} while importing it: {message}"
-        ) from error
-    kind = getattr(module, class_name, None)
-    if not isinstance(kind, type) or not hasattr(kind, "decide"):
-        own = [
-            name
-            for name, each in vars(module).items()
-            if isinstance(each, type) and each.__module__ == module_name and hasattr(each, "decide")
-        ]
-        found = f"it has {', '.join(own) or 'none'}"
-        raise PenstockError(f"{path}: no scaler class {class_name!r} in it (a class with start and decide); {found}")
-    if not isinstance(getattr(kind, "name", None), str):
-        raise PenstockError(f"{text}: the class has no `name`, a text such as name = 'my-scaler'; {TUTORIAL}")
-    return kind
+    return load_own(text, "scaler", "decide")
 
 
 def validate(kind: ScalerClass, spec: ScalerSpec) -> ScalerClass:
@@ -136,7 +104,6 @@ def validate(kind: ScalerClass, spec: ScalerSpec) -> ScalerClass:
     the scaler is made.
     """
     _check_members(kind, spec.file)
-    path = Path(spec.file.rpartition(":")[0])
     try:
         parameters = make_parameters(spec.name, kind.Parameters, spec.parameters)
     except PenstockError:
@@ -153,10 +120,7 @@ def validate(kind: ScalerClass, spec: ScalerSpec) -> ScalerClass:
                 raise TypeError(f"decide answers {answer!r:.60}, expected a Decision and a state")
             state = msgspec.json.decode(msgspec.json.encode(answer[1]), type=kind.State)
     except Exception as error:
-        raise PenstockError(
-            f"{path}{_line(error, path)}: scaler {kind.name} fails when it {doing}: "
-            f"{type(error).__name__}: {_one_line(error)}"
-        ) from error
+        raise failure(spec.file, f"scaler {kind.name}", doing, error) from error
     return kind
 
 
@@ -173,7 +137,7 @@ def _check_members(kind: ScalerClass, file: str) -> None:
     }
     for name, (present, what) in checks.items():
         if not present:
-            raise PenstockError(f"{file}: scaler {kind.name} has no `{name}` ({what}); {TUTORIAL}")
+            raise PenstockError(f"{file}: scaler {kind.name} has no `{name}` ({what}); {page_of('scaler')}")
 
 
 def _trials(kind: type[FleetObservation], period_s: float) -> Iterator[tuple[str, FleetObservation]]:
@@ -190,16 +154,3 @@ def _trials(kind: type[FleetObservation], period_s: float) -> Iterator[tuple[str
             counts["partitions"] = (PartitionObservation(0, arrived, completed),)
         observation = kind(time_s=tick * period_s, in_flight=1, service_rate_per_s=100.0, **counts, **common)
         yield f"reading {tick} of a fleet in demand", observation
-
-
-def _line(error: BaseException, path: Path) -> str:
-    """``:12``: the last line of that file in the traceback; nothing if it is not in it."""
-    if isinstance(error, SyntaxError) and error.lineno is not None:
-        return f":{error.lineno}"
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-    return f":{lines[-1]}" if lines else ""
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or "no message"

@@ -22,7 +22,9 @@ and during the run: ``controller-state.json`` (for a restarted controller), ``co
 have joined), ``blind`` (a fault: while it exists the monitor observes nothing).
 """
 
+import errno
 import hashlib
+import logging
 import os
 import platform
 import re
@@ -30,6 +32,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -39,8 +42,11 @@ from typing import IO, Any, Literal, TypeVar
 import msgspec
 
 from penstock.errors import ChangedRunError, PenstockError
+from penstock.log_once import LogOnce
 from penstock.records import read_record
 from penstock.runspec import RunSpec
+
+log = logging.getLogger(__name__)
 
 Verdict = Literal["VALID", "DEGRADED", "INVALID"]
 
@@ -78,10 +84,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``cpu_saturation`` is the share of the run's seconds in which all cores together were more than 90 % busy; phases
     are of the ticks achieved, in seconds. ``files`` are those on which the verdict rests, by their path in the
-    directory; None in the manifest of an older Penstock.
+    directory; None in the manifest of an older Penstock. ``command`` made the run; empty for one made by a program.
     """
 
     run: str
+    command: str = ""
     finished_at: str
     git_revision: str
     versions: Mapping[str, str]
@@ -220,8 +227,22 @@ def _decode(file: Path, kind: type[T]) -> T:
         raise PenstockError(f"{file}: cannot be read as {kind.__name__}: {error}") from None
 
 
+@contextmanager
+def while_full(trouble: LogOnce) -> Iterator[None]:
+    """The block ends where the disk is full, which is noted: what it writes has to be written later."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        trouble.note(f"{error.strerror or error}: {error.filename or 'a journal'} is written when there is space")
+    else:
+        trouble.clear()
+
+
 class JsonLines:
-    """Append-only JSON lines, each flushed as it is written: a killed process loses at most a torn last line.
+    """Append-only JSON lines, each flushed as it is written: a killed process loses at most a torn last line. While the
+    disk is full, lines are kept and written with a later one.
 
     Opening a file whose last line is torn ends that line first, so that the next record is not lost to it.
     """
@@ -230,16 +251,27 @@ class JsonLines:
         torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
         self._file: IO[bytes] = path.open("ab", buffering=0)
         self._encoder = msgspec.json.Encoder(order="deterministic")
+        self._unwritten = bytearray()
+        self._full = LogOnce(log, "%s")
         if torn:
-            self._file.write(b"\n")
+            self._unwritten += b"\n"
 
     def append(self, record: Any) -> None:
-        """One record, one line, one write."""
-        self._file.write(self._encoder.encode(record) + b"\n")
+        """One record, one line."""
+        self._unwritten += self._encoder.encode(record) + b"\n"
+        with while_full(self._full):
+            self._write()
 
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Close the file. OSError if lines are left for which there is no space."""
+        try:
+            self._write()
+        finally:
+            self._file.close()
+
+    def _write(self) -> None:
+        while self._unwritten:  # a disk that is nearly full takes a part
+            del self._unwritten[: self._file.write(self._unwritten)]
 
 
 def read_lines(path: Path, kind: type[T]) -> Iterator[T]:

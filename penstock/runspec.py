@@ -4,7 +4,7 @@ Durations are already divided, and rates multiplied, by the run's ``speed``; the
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,6 +17,7 @@ WorkerServiceDistribution = Literal["deterministic", "exponential"]
 WorldName = Literal["sim", "local", "kubernetes"]
 FaultKind = Literal[
     "kill-worker",
+    "kill-all-workers",
     "freeze-workers",
     "stop-broker",
     "restart-redis",
@@ -27,6 +28,17 @@ FaultKind = Literal[
     "stop-gateway",
     "blind-monitor",
 ]
+"""Name of a fault. docs/your-own-fault.md describes how to add one."""
+
+LASTING_FAULTS: Final[frozenset[FaultKind]] = frozenset(
+    ("freeze-workers", "stop-broker", "restart-redis", "stop-gateway", "blind-monitor")
+)
+"""Faults with a duration; every other one happens at once."""
+
+
+def part_hit(kind: FaultKind) -> str:
+    """The part in the name of a fault: ``forwarder`` of ``kill-forwarder``."""
+    return kind.partition("-")[2]
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -97,6 +109,21 @@ class ScalerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """``path.py:Class`` of a scaler that is not installed."""
 
 
+class GuardSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """The knowledge of the guards around a scaler (``controller.guard``): what a run knows of its world."""
+
+    slo_s: float
+    """Latency SLO, seconds."""
+    slo_share: float
+    """Share of the events that is to be within the SLO."""
+    max_replicas: int
+    """Maximum of replicas of a fleet."""
+    service_rate_per_s: float | None = None
+    """μ: events per second that one replica serves."""
+    rebalance_time_s: float | None = None
+    """Seconds for which a rebalance stops a consumer group."""
+
+
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One run."""
 
@@ -110,6 +137,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """The acting scaler."""
     shadows: tuple[ScalerSpec, ...] = ()
     """Scalers that decide on the same observations without effect."""
+    guard: GuardSpec | None = None
+    """Guards around the acting scaler; None: its decisions are carried out as they are."""
     seed: int = 1
     """Seed of the schedule and of all random draws."""
     speed: float = 1.0
@@ -122,6 +151,8 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions of the topic of events."""
     slo_s: float = 0.5
     """Latency limit in seconds."""
+    slo_share: float = 0.99
+    """Share of the events that is to be within the SLO."""
     duration_s: float
     """Length of the schedule in seconds."""
     start_ns: int = 0

@@ -33,7 +33,9 @@ class Folders(Settings):
         folder = self.jars.absolute() / whose
         jars = tuple(sorted(folder.glob("*.jar")))
         if not jars:
-            raise PenstockError(f"no jars in {folder}: fetch them with `make setup`, or point PENSTOCK_JARS at them")
+            raise PenstockError(
+                f"no jars in {folder}: fetch them with `penstock setup`, or point PENSTOCK_JARS at them"
+            )
         return jars
 
 
@@ -50,6 +52,21 @@ class Cluster(Settings):
     """Where a run lives in a Kubernetes cluster."""
 
     namespace: str = Field(default="penstock", description="namespace of brokers, controller and consumers")
+
+
+class KafkaSecurity(BaseSettings):
+    """TLS and SASL of a Kafka of the user's; ``penstock.adapters.kafka_security`` checks and applies them."""
+
+    model_config = SettingsConfigDict(env_prefix="PENSTOCK_KAFKA_", frozen=True)
+
+    security_protocol: str = Field(default="", description="PLAINTEXT (default), SSL, SASL_PLAINTEXT, SASL_SSL")
+    sasl_mechanism: str = Field(default="", description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512")
+    sasl_username: str = Field(default="", description="user")
+    sasl_password: SecretStr = Field(default=SecretStr(""), description="its password")
+    sasl_password_file: str = Field(default="", description="file with the password, instead; a mounted Secret")
+    tls_ca: str = Field(default="", description="PEM file of the brokers' CA; default: the system's CAs")
+    tls_certificate: str = Field(default="", description="PEM file of the client's certificate chain")
+    tls_key: str = Field(default="", description="PEM file of its key, without passphrase")
 
 
 class Endpoints(Settings):

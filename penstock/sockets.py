@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections.abc import AsyncIterable
 from pathlib import Path
 from typing import Final
 
@@ -10,20 +9,6 @@ from penstock.errors import PenstockError
 
 SOCKET_PATH_BYTES: Final = 107
 """Longest path of a Unix socket on Linux (``sockaddr_un``, less the closing zero)."""
-
-
-MOST_CONNECTIONS: Final = 1024
-"""Of one HTTP server; further ones are answered 503."""
-
-
-async def read_body(chunks: AsyncIterable[bytes], most_bytes: int) -> bytes | None:
-    """A request's body; None once it is larger than ``most_bytes``."""
-    body = bytearray()
-    async for chunk in chunks:
-        body += chunk
-        if len(body) > most_bytes:
-            return None
-    return bytes(body)
 
 
 def excess_bytes(path: Path) -> int:

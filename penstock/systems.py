@@ -1,6 +1,6 @@
 """The fleet of a run, by kind: stream, queue, function or network. Times are in seconds, rates per second."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -15,6 +15,11 @@ NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
     """Base of all; the tag of a subclass is the name of its kind of fleet (``penstock.fleet_kinds``)."""
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """Parts that systems of its kind may have and this one has not: no fault can hit them."""
+        return frozenset()
 
 
 class StreamSystem(System, frozen=True, kw_only=True, tag="stream"):
@@ -88,6 +93,11 @@ class QueueSystem(System, frozen=True, kw_only=True, tag="queue"):
     forward_interval_s: float = 1.0
     """Seconds between two runs of the loop that fills the pool."""
 
+    @property
+    def lacks(self) -> frozenset[str]:
+        """A forwarder, where functions pull."""
+        return frozenset({"forwarder"} if self.forwarding == "pull" else ())
+
 
 class FunctionSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One function of a pipeline."""
@@ -121,6 +131,18 @@ class FunctionSystem(System, frozen=True, kw_only=True, tag="function"):
     """Seconds that a call occupies a replica beyond the service time. Sim world only; `penstock calibrate functions`
     measures it.
     """
+    image: str = "penstock/{function}:{version}"
+    """Image of each function, where the gateway pulls images; {version} is Penstock's. Live worlds only."""
+    secrets: str = ""
+    """Comma-separated names of secrets at the gateway that each function gets. Live worlds only."""
+    cpu_limit: str = ""
+    """CPU limit of a replica, as Kubernetes writes it (500m). Live worlds only."""
+    memory_limit: str = ""
+    """Memory limit of a replica (128Mi). Live worlds only."""
+
+
+DEPLOYMENT: Final = frozenset({"image", "secrets", "cpu_limit", "memory_limit"})
+"""Fields of ``FunctionSystem`` that are for its deployment alone."""
 
 
 class TopicSpec(msgspec.Struct, frozen=True, kw_only=True):

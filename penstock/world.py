@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from penstock.errors import PenstockError
-from penstock.rundir import RunDirectory
+from penstock.rundir import RunDirectory, Verdict
 from penstock.runspec import Fault, RunSpec
 
 Progress = Callable[[str], None]
@@ -63,6 +63,10 @@ class World(AbstractContextManager["World"]):
         if self._run is not None:
             self._run.close()
             self._run = None
+
+    def judged(self, verdict: Verdict, reasons: Sequence[str]) -> None:
+        """Tell the verdict of the collected run to those who watch it; nothing in a world without any."""
+        del verdict, reasons
 
     def left_behind(self, run: str) -> Sequence[str]:
         """What a closed run has left: programs, topics, queues, keys. Nothing in a world without any."""

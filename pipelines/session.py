@@ -77,7 +77,7 @@ def spark_session(
             session = SparkSession.builder.config(conf=conf).getOrCreate()
     except PySparkRuntimeError as error:
         raise PenstockError(
-            f"Java did not start Spark ({error}): it needs Java 17 or 21; run `make setup`, or point JAVA_HOME at one"
+            f"Java did not start Spark ({error}): it needs Java 17 or 21: `penstock setup`, or point JAVA_HOME at one"
         ) from None
     try:
         yield session
@@ -104,7 +104,7 @@ def connector_jars() -> list[Path]:
     missing = [name for name in CONNECTOR if name not in jars]
     if missing:
         raise PenstockError(
-            f"{Folders().jars.absolute() / 'spark'}: lacks {', '.join(missing)}; fetch them with `make setup`"
+            f"{Folders().jars.absolute() / 'spark'}: lacks {', '.join(missing)}; fetch them with `penstock setup`"
         )
     return [jars[name] for name in CONNECTOR]
 
@@ -114,7 +114,7 @@ def _require_java() -> None:
     java = Path(home) / "bin" / "java" if home else shutil.which("java")
     if java is None or not Path(java).is_file():
         where = f"{java} does not exist" if home else "there is no java in PATH"
-        raise PenstockError(f"Spark needs Java 17 or 21 and {where}: install one with `make setup`")
+        raise PenstockError(f"Spark needs Java 17 or 21 and {where}: install one with `penstock setup`")
 
 
 def _set_environment(folder: Path, *, loopback: bool) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.answers import AsJson, print_json
 from penstock.durations import duration_option
 from penstock.errors import PenstockError
 from penstock.runspec import Arrivals
@@ -22,13 +23,26 @@ def register(app: typer.Typer) -> None:
     )(schedule)
 
 
-def workloads() -> None:
+def workloads(as_json: AsJson = False) -> None:
     """List the workloads with their parameters."""
     from rich.console import Console
     from rich.table import Table
 
     from producers.workloads.catalogue import WORKLOADS, parameter_texts
 
+    if as_json:
+        print_json(
+            [
+                {
+                    "workload": kind.name,
+                    "description": kind.summary,
+                    "parameters": parameter_texts(kind),
+                    "arrivals": kind.arrivals,
+                }
+                for kind in WORKLOADS.values()
+            ]
+        )
+        return
     table = Table("workload", "description", "parameters", "arrivals", box=None, pad_edge=False)
     for kind in WORKLOADS.values():
         parameters = ", ".join(parameter_texts(kind)) or "none"

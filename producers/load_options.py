@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 OPTIONS: Final[dict[str, tuple[str, Any, str]]] = {
-    "workload": ("--workload", "binpack-workload-1", "a workload of `penstock workloads`, or trace:path=FILE.csv"),
+    "workload": ("--workload", "binpack-workload-1", "a workload of `penstock workloads`, or FILE.csv"),
     "rate": ("--rate", 0.0, "mean events per second; 0: the workload's own"),
     "from_s": ("--from", 0.0, "first second of the workload"),
     "seconds": ("--seconds", 0.0, "seconds of the workload; 0: to its end"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.answers import AsJson, print_json
 from penstock.completion import runs as complete_runs
 from penstock.durations import duration_option
 from penstock.errors import PenstockError
@@ -30,6 +31,7 @@ def explain(
     run: Annotated[Path, typer.Argument(help="Run directory.", autocompletion=complete_runs)],
     at: Annotated[float, duration_option(help="Time from the start of the run.")],
     scaler: Annotated[str | None, typer.Option(help="Acting scaler or shadow.", show_default="the acting one")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show the arithmetic of one decision. It is the last one that was taken at or before that second."""
     from controller.journal import read_ticks
@@ -38,6 +40,9 @@ def explain(
     from report.explanations.wording import readable
 
     record = find_tick(run, list(read_ticks(RunDirectory.open(run))), at, scaler)
+    if as_json:
+        print_json(record)
+        return
     decided = scaler or record.acting
     acting = "acting" if decided == record.acting else f"a shadow; {record.acting} was acting"
     typer.echo(f"tick {record.tick} at {record.time_s:g} s of {run.name} ({decided}: {acting})")

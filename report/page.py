@@ -1,6 +1,7 @@
 """report.html: one file that loads nothing. Its wording is in ``assets/page.html``, its numbers come from here."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from jinja2 import Environment, StrictUndefined, Template
-from plotly.offline import get_plotlyjs
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from penstock import __version__
 from penstock.errors import PenstockError
@@ -22,70 +23,123 @@ from report.analysis.measurement import summary_of
 from report.analysis.run_data import RunData
 from report.analysis.summary import RunSummary
 from report.groups import Group, group_runs, is_emulated
-from report.tables import MOST_NAMED, Published
-from report.wording import count, duration, one_decimal, share
+from report.tables import Cell, HtmlTable, Published
+from report.wording import UNKNOWN, count, duration, one_decimal, share
 
 ASSETS = files("report") / "assets"
 WORLDS = {"local": "real processes on real services", "sim": "simulated, in virtual time", "kubernetes": "pods"}
+MOST_NAMED = 4
+"""Scalers that a sentence names one by one, and whose figures it lists."""
 
 
-def write_report(runs: Sequence[RunData], out: Path, published: Published = MappingProxyType({})) -> None:
-    """Write the report of these runs. Raises PenstockError for none, or for an incomplete run directory."""
+def write_report(
+    runs: Sequence[RunData],
+    out: Path,
+    published: Published = MappingProxyType({}),
+    bound_minutes: float | None = None,
+    *,
+    apart: bool = False,
+) -> None:
+    """Write the report of these runs. ``bound_minutes``: least replica-minutes that keep the wanted share, if known.
+    ``apart``: each run by itself, also repetitions. Raises PenstockError for no runs, or an incomplete run directory.
+    """
     if not runs:
         raise PenstockError("a report needs at least one run directory; `penstock run` makes them under runs/")
-    groups = group_runs([summary_of(run) for run in runs])
+    groups = group_runs([summary_of(run) for run in runs], apart=apart)
+    links = {
+        run.name: Path(os.path.relpath(run.directory.report_file, out.parent)).as_posix()
+        for run in runs
+        if run.directory.report_file.resolve() != out.resolve()
+    }
+    write_page(out, page(groups, runs, published, bound_minutes, links))
+
+
+def write_index(rows: Sequence[Mapping[str, Any]], out: Path) -> None:
+    """Write a page that lists runs: name, link ("" without a report), verdict, share within the SLO, bytes."""
+    cells: list[list[Cell]] = []
+    for row in rows:
+        name = Markup('<a href="{}">{}</a>').format(row["link"], row["run"]) if row["link"] else row["run"]
+        kept, size = tables.number(row["slo_share"], share), tables.number(row["bytes"] / 1e6, one_decimal)
+        badges = Markup(" ").join(tables.badge(verdict) for verdict in row["verdict"].split(", ") if verdict)
+        cells.append([name, badges or Markup('<span class="muted">unfinished</span>'), kept, size])
+    table = HtmlTable("Runs", ["run", "verdict", "within SLO", "MB"], cells, "text", numeric_from=2)
+    write_page(out, _render("index.html", title="Runs", runs=table, figures="{}"))
+
+
+def write_page(out: Path, text: str) -> None:
+    """Write beside and move into place, so that a browser never reads half a page."""
     partial = out.with_name(out.name + ".partial")
-    partial.write_text(page(groups, runs, published), encoding="utf-8")
+    partial.write_text(text, encoding="utf-8")
     partial.replace(out)
 
 
-def page(groups: Sequence[Group], runs: Sequence[RunData], published: Published) -> str:
+def page(
+    groups: Sequence[Group],
+    runs: Sequence[RunData],
+    published: Published,
+    bound_minutes: float | None = None,
+    links: Mapping[str, str] = MappingProxyType({}),
+) -> str:
     """The whole document."""
+    spec = runs[0].spec
+    partitioned = any(isinstance(run.spec.system, StreamSystem) for run in runs)
     figures = {
+        "cost": charts.cost_and_share(groups, spec.slo_share, bound_minutes),
+        "together": charts.replicas_together(groups, runs),
+        "replicas": charts.replicas_over_time(groups, runs),
         "cdf": charts.latency_cdf(groups, runs),
         "latency": charts.latency_over_time(groups, runs),
-        "replicas": charts.replicas_over_time(groups, runs),
-        "spent": charts.time_spent(groups),
-        "lag": charts.lag_per_partition(groups, runs),
-        "tail": charts.tail_axis(charts.most_events(groups)),
-        "even": charts.linear_axis(),
+        "lag": charts.lag_per_partition(groups, runs) if partitioned else None,
     }
-    return _template().render(
-        style=_asset("style.css"),
-        script=_asset("charts.js"),
-        plotly=get_plotlyjs(),
+    return _render(
+        "page.html",
         figures=_script_json(figures),
-        version=__version__,
+        labels={name: figure["label"] for name, figure in figures.items() if figure is not None},
         title=_title(groups),
         kicker="Penstock · " + "; ".join(_experiments(groups, published)),
-        headline=tables.headline(groups),
+        headline=tables.headline(groups, spec.slo_share),
         first=groups[0].first,
-        spec=runs[0].spec,
+        spec=spec,
         world=WORLDS.get(groups[0].first.world, "unknown"),
-        parts=_parts(runs[0].spec),
+        parts=_parts(spec),
         groups=groups,
         runs=runs,
+        links=links,
+        commands=list(dict.fromkeys(run.manifest.command for run in runs if run.manifest and run.manifest.command)),
         comparison=tables.comparison(groups, published),
+        bound_minutes=bound_minutes,
         emulated=any(is_emulated(name) for run in runs for name in _scalers(run.spec)),
+        conditions=len({group.first.scaler for group in groups}) < len(groups),
         repeated=any(len(group.members) > 1 for group in groups),
-        partitioned=any(isinstance(run.spec.system, StreamSystem) for run in runs),
+        partitioned=partitioned,
         lag_known=any(runs[group.members[0]].lag.lag.size for group in groups),
         faulted=any(run.spec.faults for run in runs),
         arrivals=runs[0].arrivals_per_s,
         source=_source(groups, runs),
-        each=lambda figure: _each(groups, runs, FIGURES[figure]),
-        folded=len(groups) > MOST_NAMED,
+        each=lambda figure: _each(groups, runs, *FIGURES[figure]),
         tables=tables,
     )
 
 
+def _render(template: str, **values: Any) -> str:
+    assets = {"style": _asset("style.css"), "scripts": [_asset("tables.js"), _asset("charts.js")]}
+    return _environment().get_template(template).render(version=__version__, **assets, **values)
+
+
 @cache
-def _template() -> Template:
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("report", "assets"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
     environment.filters |= {"count": count, "one_decimal": one_decimal, "duration": duration, "slug": slug}
-    return environment.from_string(_asset("page.html"))
+    return environment
 
 
+@cache
 def _asset(name: str) -> str:
     return (ASSETS / name).read_text("utf-8")
 
@@ -102,7 +156,9 @@ def _scalers(spec: RunSpec) -> list[str]:
 def _title(groups: Sequence[Group]) -> str:
     names = [group.label for group in groups]
     if len(names) <= MOST_NAMED:
-        return " against ".join(names) if len(names) > 1 else f"{names[0]} on {groups[0].first.experiment}"
+        if len(names) == 1:
+            return f"{names[0]} on {groups[0].first.experiment}"
+        return f"{', '.join(names[:-1])} and {names[-1]} compared"
     return f"{len(names)} scalers on {groups[0].first.experiment}"
 
 
@@ -141,30 +197,41 @@ def _source(groups: Sequence[Group], runs: Sequence[RunData]) -> str:
 # --- a figure of each scaler in a sentence ---------------------------------------------------------------------------
 
 
-def _queueing_share(summary: RunSummary) -> str:
+def _queueing_share(summary: RunSummary) -> float | None:
     split = summary.slowest_mean
     whole_s = sum(part or 0.0 for part in (split.send_delay_s, split.queueing_s, split.service_s))
-    return share((split.queueing_s or 0.0) / whole_s) if whole_s else "–"
+    return (split.queueing_s or 0.0) / whole_s if whole_s else None
 
 
-def _highest_lag(run: RunData) -> str:
+def _highest_lag(run: RunData) -> float | None:
     known = run.lag.lag[np.isfinite(run.lag.lag)]
-    return count(known.max()) if known.size else "unknown"
+    return float(known.max()) if known.size else None
 
 
-FIGURES: dict[str, Callable[[RunSummary, RunData], str]] = {
-    "p99": lambda summary, run: duration(summary.latency.p99_s),  # noqa: ARG005
-    "missed_seconds": lambda summary, run: count(summary.missed_seconds),  # noqa: ARG005
-    "most_replicas": lambda summary, run: str(run.replica_counts[1].max(initial=0)),  # noqa: ARG005
-    "queueing_share": lambda summary, run: _queueing_share(summary),  # noqa: ARG005
-    "highest_lag": lambda summary, run: _highest_lag(run),  # noqa: ARG005
+Figure = tuple[Callable[[RunSummary, RunData], float | None], Callable[[float | None], str]]
+FIGURES: dict[str, Figure] = {
+    "p99": (lambda summary, run: summary.latency.p99_s, duration),  # noqa: ARG005
+    "missed_seconds": (lambda summary, run: summary.missed_seconds, count),  # noqa: ARG005
+    "most_replicas": (lambda summary, run: float(run.replica_counts[1].max(initial=0)), count),  # noqa: ARG005
+    "queueing_share": (lambda summary, run: _queueing_share(summary), share),  # noqa: ARG005
+    "highest_lag": (lambda summary, run: _highest_lag(run), count),  # noqa: ARG005
 }
 
 
-def _each(groups: Sequence[Group], runs: Sequence[RunData], figure: Callable[[RunSummary, RunData], str]) -> str:
-    """A figure of each scaler's first run: "binpack-tail 535 ms, linear 678 ms"."""
-    values = [figure(group.first, runs[group.members[0]]) for group in groups[:MOST_NAMED]]
+def _each(
+    groups: Sequence[Group],
+    runs: Sequence[RunData],
+    of: Callable[[RunSummary, RunData], float | None],
+    write: Callable[[float | None], str],
+) -> str:
+    """A figure of each scaler's first run: "binpack-tail 535 ms, linear 678 ms"; of many the least and the greatest."""
+    values = [(of(group.first, runs[group.members[0]]), group.label) for group in groups]
     if len(groups) == 1:
-        return values[0]
-    named = ", ".join(f"{group.label} {value}" for group, value in zip(groups, values, strict=False))
-    return named + (f" and {len(groups) - MOST_NAMED} more" if len(groups) > MOST_NAMED else "")
+        return write(values[0][0])
+    if len(groups) <= MOST_NAMED:
+        return ", ".join(f"{label} {write(value)}" for value, label in values)
+    known = sorted((value, label) for value, label in values if value is not None)
+    if not known:
+        return UNKNOWN
+    (low, lowest), (high, highest) = known[0], known[-1]
+    return f"{lowest} {write(low)} to {highest} {write(high)}"

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -14,6 +15,8 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import StreamObservation
 from penstock.measures import Completions, Floats, Ints, bucket_upper_s, histogram, percentiles_s
 
+MOST_POINTS = 900
+"""Of a curve over time in a chart."""
 COVERED_SHARE = 0.999
 """Share of the completed events that Spark must have seen for its figures to be shown."""
 
@@ -47,6 +50,20 @@ class LagSeries:
     time_s: Floats
     partitions: tuple[int, ...]
     lag: Floats
+
+
+def thinned(
+    time_s: npt.NDArray[np.floating[Any]], values: Floats | Ints, most: int = MOST_POINTS
+) -> tuple[Floats, Floats]:
+    """At most ``most`` points of a curve: of neighbours the highest one, at the time of the first; shapes (points,).
+    NaN only where all of them are NaN.
+    """
+    at_s, high = np.asarray(time_s, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    every = -(-len(high) // most)
+    if every <= 1:
+        return at_s, high
+    starts = np.arange(0, len(high), every)
+    return at_s[starts], np.fmax.reduceat(high, starts)
 
 
 def latency_tail(latency_s: Floats) -> LatencyTail:

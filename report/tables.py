@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from controller.journal import TickRecord
 from penstock.contracts import Term
@@ -13,7 +13,7 @@ from penstock.measures import Distribution
 from penstock.rundir import Verdict
 from report.analysis.decisions import STEPS, WHOLE, Step, hold_reason
 from report.analysis.run_data import RunData
-from report.analysis.summary import RunSummary
+from report.analysis.summary import MeanSplit, RunSummary
 from report.analysis.verdict import (
     MAX_CPU_SATURATION,
     MAX_CPU_STOLEN,
@@ -32,17 +32,31 @@ from report.wording import (
     duration,
     money,
     one_decimal,
+    recovered,
     share,
+    times,
     written_interval,
 )
 
 MAX_DECISION_ROWS = 250
+"""Of a run; fewer where the page has many scalers."""
+MAX_DECISION_ROWS_OF_A_PAGE = 1000
 MAX_REASONS = 20
-WHY_LENGTH = 280
-MOST_NAMED = 4
-"""Scalers that a sentence names one by one."""
+WHY_LENGTH = 320
 
-Cell = str | Markup
+
+class Number(NamedTuple):
+    """A figure as it is written, and its value for sorting and saving: seconds, shares from 0 to 1, counts."""
+
+    shown: str | Markup
+    value: float | None
+
+    def __html__(self) -> str:
+        """What the page shows."""
+        return str(escape(self.shown))
+
+
+Cell = str | Markup | Number
 
 
 class PublishedExperiment(Protocol):
@@ -63,17 +77,26 @@ Published = Mapping[str, PublishedExperiment]
 
 
 class HtmlTable(NamedTuple):
-    """A table of the page: its columns from ``numeric_from`` on are set as numbers."""
+    """A table of the page with its title: columns from ``numeric_from`` on are set as numbers."""
 
+    caption: str
     headers: Sequence[str]
     rows: Sequence[Sequence[Cell]]
     kind: str = ""
     numeric_from: int | None = 1
+    names: Sequence[str] = ()
+    """Of the columns in a saved table, if not the headers."""
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """(header, name) of each column."""
+        return list(zip(self.headers, self.names or self.headers, strict=True))
 
 
 class Measure(NamedTuple):
     """A column of the comparison: its value in a summary, how it is written, and which end is better (if either)."""
 
+    name: str
     title: str
     of: Callable[[RunSummary], float | None]
     write: Callable[[float | None], str]
@@ -85,73 +108,122 @@ class Measure(NamedTuple):
         return self.write(group.mean(self.of)), written_interval(self.write, interval) if interval else ""
 
 
-REBALANCES = "rebal\u00adances"
-"""With a soft hyphen: the heading may break in a narrow window."""
-
 MEASURES = (
-    Measure("within SLO", lambda s: s.slo_share, share, max),
-    Measure("p50", lambda s: s.latency.p50_s, duration, min),
-    Measure("p95", lambda s: s.latency.p95_s, duration, min),
-    Measure("p99", lambda s: s.latency.p99_s, duration, min),
-    Measure("slowest", lambda s: s.latency.max_s, duration, min),
-    Measure("replica-minutes", lambda s: s.replica_minutes, one_decimal, min),
-    Measure(REBALANCES, lambda s: s.rebalances, count),
-    Measure("cost", lambda s: s.money, money, min),
+    Measure("slo_share", "within SLO", lambda s: s.slo_share, share, max),
+    Measure("rejected_share", "rejected", lambda s: rejected_share(s), share, min),
+    Measure("p50_s", "p50", lambda s: s.latency.p50_s, duration, min),
+    Measure("p95_s", "p95", lambda s: s.latency.p95_s, duration, min),
+    Measure("p99_s", "p99", lambda s: s.latency.p99_s, duration, min),
+    Measure("max_s", "slowest", lambda s: s.latency.max_s, duration, min),
+    Measure("longest_recovery_s", "longest recovery", lambda s: s.longest_recovery_s, recovered, min),
+    Measure("replica_minutes", "replica-minutes", lambda s: s.replica_minutes, one_decimal, min),
+    Measure("up_actions", "ups (replicas)", lambda s: s.scale.up_actions, count),
+    Measure("down_actions", "downs (replicas)", lambda s: s.scale.down_actions, count),
+    Measure("rebalances", "rebalances", lambda s: s.rebalances, count),
+    Measure("money", "cost", lambda s: s.money, money, min),
 )
+OPTIONAL = ("rejected_share", "rebalances", "longest_recovery_s")
+"""Columns that are left out where every value is 0 or unknown."""
 
 PRINTED = {
-    "within SLO": ("slo_share", share),
-    "replica-minutes": ("replica_minutes", one_decimal),
-    "ups": ("ups", count),
-    "downs": ("downs", count),
+    "slo_share": ("slo_share", share),
+    "replica_minutes": ("replica_minutes", one_decimal),
+    "up_actions": ("ups", count),
+    "down_actions": ("downs", count),
 }
 """Columns for which a paper has values: their name there, how they are written."""
 
 
-def headline(groups: Sequence[Group]) -> str:
-    """The answer in one sentence: the share within the SLO of each scaler and its cost."""
-    valid = [group for group in groups if group.verdict != "INVALID"]
-    sentence = ""
-    if len(valid) > MOST_NAMED:
-        best = max(valid, key=lambda group: group.mean(lambda s: s.slo_share) or 0.0)
-        cheapest = min(valid, key=lambda group: group.mean(lambda s: s.replica_minutes) or 0.0)
-        sentence = (
-            f"Of {len(valid)} scalers, {best.label} kept most events within {duration(best.first.slo_s)} "
-            f"({_kept(best)} with {_minutes(best)} replica-minutes); {cheapest.label} used the fewest replicas "
-            f"({_kept(cheapest)} with {_minutes(cheapest)})."
-        )
-    elif valid:
-        first, *others = valid
-        within = f"of events within {duration(first.first.slo_s)} with {_minutes(first)} replica-minutes"
-        parts = [f"{first.label} kept {_kept(first)} {within}"]
-        parts += [f"{group.label} {_kept(group)} with {_minutes(group)}" for group in others]
-        sentence = "; ".join(parts) + "."
-    invalid = [group.label for group in groups if group not in valid]
-    return sentence + (f" Not to be believed: {', '.join(invalid)} (see why below)." if invalid else "")
+def rejected_share(summary: RunSummary) -> float | None:
+    """Of the acknowledged events; queues of bounded length refuse some."""
+    return summary.conservation.rejected / summary.acknowledged_events if summary.acknowledged_events else None
 
 
-def _kept(group: Group) -> str:
-    return share(group.mean(lambda s: s.slo_share))
+def headline(groups: Sequence[Group], wanted_share: float) -> str:
+    """The answer: the cheapest scaler that kept the wanted share of events within the SLO, or that none did. Verdicts
+    are part of it.
+    """
+    usable = [group for group in groups if group.verdict != "INVALID" and group.mean(_slo_share) is not None]
+    keeping = sorted((group for group in usable if _kept(group) >= wanted_share), key=_minutes)
+    slos = {group.first.slo_s for group in groups}
+    limit = duration(min(slos)) if len(slos) == 1 else "their SLO"
+    aim = f"{100 * wanted_share:.6g}{SPACE}% of events within {limit}"
+    sentences = []
+    if len(groups) == 1 and usable:
+        kept = f"{groups[0].label} {'kept' if keeping else 'did not keep'} {aim}"
+        sentences.append(f"{kept}: {_figures(groups[0], wanted_share)}.")
+    elif keeping:
+        first, *others = keeping
+        sentences.append(f"{first.label} is the cheapest that kept {aim}: {_figures(first, wanted_share)}.")
+        sentences += [f"Next: {_named(others[0], wanted_share)}."] if others else []
+        missing = sorted((group for group in usable if group not in keeping), key=lambda group: -_kept(group))
+        if missing:
+            more = f"; {len(missing) - 1} more missed it" if len(missing) > 1 else ""
+            sentences.append(f"Missed: {_named(missing[0], wanted_share)}{more}.")
+        elif others:
+            sentences.append(f"All {len(usable)} kept it.")
+    elif usable:
+        nearest = max(usable, key=_kept)
+        what = "scalers" if len({group.first.scaler for group in usable}) == len(usable) else "runs"
+        scalers = f"None of {len(usable)} {what}" if len(usable) > 1 else "No scaler"
+        sentences.append(f"{scalers} kept {aim}. Nearest: {_named(nearest, wanted_share)}.")
+    unusable = [f"{group.label} (INVALID)" for group in groups if group not in usable]
+    if unusable:
+        sentences.append(f"Not to be believed: {', '.join(unusable)}; see why below.")
+    repetitions = max(len(group.summaries) for group in groups)
+    if usable and repetitions > 1:
+        sentences.append(f"Means of {repetitions} repetitions.")
+    return " ".join(sentences)
 
 
-def _minutes(group: Group) -> str:
-    return one_decimal(group.mean(lambda s: s.replica_minutes))
+def _slo_share(summary: RunSummary) -> float | None:
+    return summary.slo_share
+
+
+def _kept(group: Group) -> float:
+    return group.mean(_slo_share) or 0.0
+
+
+def _minutes(group: Group) -> float:
+    return group.mean(lambda s: s.replica_minutes) or 0.0
+
+
+def _named(group: Group, wanted_share: float) -> str:
+    return f"{group.label}, {_figures(group, wanted_share)}"
+
+
+def _figures(group: Group, wanted_share: float) -> str:
+    """Share, cost and verdict; the share with so many digits that it lies on its side of the wanted one."""
+    kept = _kept(group)
+    written = share(kept)
+    digits = 2
+    while kept < wanted_share and digits < 6 and float(written.rpartition(SPACE)[0]) >= round(100 * wanted_share, 6):
+        written, digits = f"{100 * kept:.{digits}f}{SPACE}%", digits + 1
+    return f"{written} with {one_decimal(_minutes(group))} replica-minutes ({group.verdict})"
 
 
 def swatch(group: Group) -> Markup:
     """A scaler's name with its colour."""
-    return Markup('<i class="swatch" style="background:{}"></i><b>{}</b>').format(group.colour, group.label)
+    return Markup('<b class="scaler" style="background-image:linear-gradient({0},{0})">{1}</b>').format(
+        group.colour, group.label
+    )
 
 
 def _span(kind: str, text: str) -> Markup:
     return Markup('<span class="{}">{}</span>').format(kind, text)
 
 
+def number(value: float | None, write: Callable[[float | None], str]) -> Number:
+    """A figure that is written by ``write``."""
+    return Number(write(value), value)
+
+
 def _small(text: str) -> Markup:
     return Markup("<small>{}</small>").format(text)
 
 
-def _badge(verdict: Verdict) -> Markup:
+def badge(verdict: Verdict) -> Markup:
+    """A verdict in its colours."""
     return _span(f"badge {verdict.lower()}", verdict)
 
 
@@ -167,64 +239,117 @@ def ups_and_downs(group: Group) -> tuple[str, str]:
 
 def comparison(groups: Sequence[Group], published: Published) -> HtmlTable:
     """One row per scaler; the best value of each column among valid runs is marked."""
-    best = {measure.title: _best(groups, measure) for measure in MEASURES}
-    titles = list(best)
-    at = titles.index(REBALANCES)
-    headers = ["scaler", "verdict", *titles[:at], "ups", "downs", *titles[at:]]
+    measures = [m for m in MEASURES if m.name not in OPTIONAL or any(group.mean(m.of) for group in groups)]
+    best = {measure.name: _best(groups, measure) for measure in measures}
     rows: list[list[Cell]] = []
     for group in groups:
-        cells = [_measured(group, measure, best[measure.title]) for measure in MEASURES]
         repetitions = f"{len(group.summaries)} repetitions" if len(group.summaries) > 1 else ""
-        name = swatch(group) + _small(repetitions)
-        rows.append([name, _badge(group.verdict), *cells[:at], *ups_and_downs(group), *cells[at:]])
-    rows += _published(groups, headers, published)
-    return HtmlTable(headers, rows, "comparison", numeric_from=2)
+        cells = [_measured(group, measure, best[measure.name]) for measure in measures]
+        rows.append([swatch(group) + _small(repetitions), badge(group.verdict), *cells])
+    rows += _published(groups, measures, published)
+    headers = ["scaler", "verdict", *(measure.title for measure in measures)]
+    names = ["scaler", "verdict", *(measure.name for measure in measures)]
+    return HtmlTable("Result by scaler", headers, rows, "comparison", numeric_from=2, names=names)
 
 
-def _measured(group: Group, measure: Measure, best: str | None) -> Markup:
+def _measured(group: Group, measure: Measure, best: str | None) -> Number:
     written, interval = measure.written(group)
-    value = _span("best" if written == best and group.verdict != "INVALID" else "", written)
-    return value + _small(interval) if interval else value
+    shown = _span("best" if written == best and group.verdict == "VALID" else "", written)
+    changed = {"up_actions": "replicas_added", "down_actions": "replicas_removed"}.get(measure.name)
+    if changed is not None:
+        shown += f" ({count(group.mean(lambda s: float(getattr(s.scale, changed))))})"
+    return Number(shown + _small(interval) if interval else shown, group.mean(measure.of))
 
 
 def _best(groups: Sequence[Group], measure: Measure) -> str | None:
     """The best value as it is written; None without a choice, or where all are written alike."""
-    values = [group.mean(measure.of) for group in groups if group.verdict != "INVALID"]
+    values = [group.mean(measure.of) for group in groups if group.verdict == "VALID"]
     known = [value for value in values if value is not None]
     alike = len({measure.write(value) for value in known}) < 2
     return None if alike or measure.better is None else measure.write(measure.better(known))
 
 
-def _published(groups: Sequence[Group], headers: Sequence[str], published: Published) -> Iterator[list[Cell]]:
+def _published(groups: Sequence[Group], measures: Sequence[Measure], published: Published) -> Iterator[list[Cell]]:
     """The paper's values, where the run covers the paper's whole workload."""
     for group in groups:
         experiment, scaler = published.get(group.first.experiment), group.first.scaler
         if experiment is None or group.first.duration_s * group.first.speed < experiment.seconds:
             continue
         if printed := experiment.printed.get(scaler):
-            cells = {title: _span("muted", write(printed.get(name))) for title, (name, write) in PRINTED.items()}
-            cells["scaler"] = _span("muted", f"{scaler}, printed in the paper")
-            yield [cells.get(title, "") for title in headers]
+            row: list[Cell] = [_span("muted", f"{scaler}, printed in the paper"), ""]
+            for measure in measures:
+                name, write = PRINTED.get(measure.name, ("", count))
+                value = printed.get(name)
+                row.append(Number(_span("muted", write(value)), value) if name else Number("", None))
+            yield row
 
 
 def costs(groups: Sequence[Group]) -> HtmlTable:
-    """Replica time and money."""
-    rows = []
+    """Replica time, how much of it was needed, and money."""
+    rows: list[list[Cell]] = []
     for group in groups:
         cost = group.mean(lambda s: s.money)
         kept = group.mean(lambda s: s.acknowledged_events * s.slo_share if s.slo_share is not None else None)
+        minutes, needed = group.mean(lambda s: s.replica_minutes), group.mean(lambda s: s.needed_replica_minutes)
         rows.append(
             [
                 swatch(group),
-                one_decimal(group.mean(lambda s: s.replica_minutes)),
-                one_decimal(group.mean(lambda s: 60 * s.replica_minutes / s.duration_s)),
-                f"{group.first.replica_price_per_hour:g}",
-                money(cost),
-                money(1e6 * cost / kept) if cost is not None and kept else UNKNOWN,
+                number(minutes, one_decimal),
+                number(needed, one_decimal),
+                number(minutes / needed if minutes is not None and needed else None, times),
+                number(group.mean(lambda s: 60 * s.replica_minutes / s.duration_s), one_decimal),
+                number(group.first.replica_price_per_hour, lambda value: f"{value:g}"),
+                number(cost, money),
+                number(1e6 * cost / kept if cost is not None and kept else None, money),
             ]
         )
-    headers = ["scaler", "replica-minutes", "mean replicas", "price per replica-hour", "cost of the run"]
-    return HtmlTable([*headers, "cost per million events within SLO"], rows)
+    headers = ["scaler", "replica-minutes", "needed", "paid ÷ needed", "mean replicas", "price per replica-hour"]
+    return HtmlTable("Costs", [*headers, "cost of the run", "cost per million events within SLO"], rows)
+
+
+def recovery(groups: Sequence[Group]) -> HtmlTable:
+    """How long events came late, and how often."""
+    rows: list[list[Cell]] = [
+        [
+            swatch(group),
+            number(group.mean(lambda s: s.missed_seconds), count),
+            number(group.mean(lambda s: s.late_periods), count),
+            number(group.mean(lambda s: s.longest_recovery_s), recovered),
+        ]
+        for group in groups
+    ]
+    return HtmlTable("Recovery", ["scaler", "seconds that missed the SLO", "late periods", "longest recovery"], rows)
+
+
+def time_spent(groups: Sequence[Group]) -> HtmlTable:
+    """Mean time in sending, queueing and service as a bar and as figures, of all events and of the slowest 1 %."""
+    rows: list[list[Cell]] = []
+    for events, split_of in (("all events", _mean_of_all), ("the slowest 1 %", _mean_of_slowest)):
+        splits = [split_of(group.first) for group in groups]
+        parts_s = [[s.send_delay_s or 0.0, s.queueing_s or 0.0, s.service_s or 0.0] for s in splits]
+        longest_s = max(map(sum, parts_s)) or 1.0
+        for group, split, parts in zip(groups, splits, parts_s, strict=True):
+            bars = Markup("").join(
+                Markup('<i class="part-{}" style="width:{}%"></i>').format(
+                    i, round(100 * max(0.0, part) / longest_s, 2)
+                )
+                for i, part in enumerate(parts, start=1)
+            )
+            each = [number(value, duration) for value in (split.send_delay_s, split.queueing_s, split.service_s)]
+            bar = Markup('<span class="bar" aria-hidden="true">{}</span>').format(bars)
+            rows.append([swatch(group), events, bar, *each, number(sum(parts) or None, duration)])
+    headers = ["scaler", "of", "", "sending", "queueing", "service", "in all"]
+    return HtmlTable(
+        "Mean time by part", headers, rows, "spent", numeric_from=3, names=[*headers[:2], "bar", *headers[3:]]
+    )
+
+
+def _mean_of_all(summary: RunSummary) -> MeanSplit:
+    return summary.mean
+
+
+def _mean_of_slowest(summary: RunSummary) -> MeanSplit:
+    return summary.slowest_mean
 
 
 # --- decisions -------------------------------------------------------------------------------------------------------
@@ -238,15 +363,25 @@ class Decisions(NamedTuple):
     holds: str
 
 
-def decisions(run: RunData, summary: RunSummary) -> Decisions:
-    """The acting scaler's decisions, their arithmetic, and the shadows' advice on the same observation."""
+def decisions(group: Group, run: RunData, scalers: int) -> Decisions:
+    """The acting scaler's decisions, their arithmetic, and the shadows' advice on the same observation. ``scalers``:
+    number of them that share the page.
+    """
+    summary, headers = group.first, ["second", "action", "replicas", "why"]
     rows = sorted([*map(_step_row, run.steps), *_blind_rows(run.ticks)], key=lambda row: row[0])
-    shown = [row[1] for row in rows[:MAX_DECISION_ROWS]]
-    held = ", ".join(f"{count(ticks)} × {readable(reason)}" for reason, ticks in list(summary.holds.items())[:6])
+    shown = [row[1] for row in rows[: min(MAX_DECISION_ROWS, MAX_DECISION_ROWS_OF_A_PAGE // scalers)]]
+    if run.spec.shadows:
+        headers.append("shadows advised")
+    else:
+        shown = [row[:-1] for row in shown]
+    held = ", ".join(
+        f"{count(ticks)} × {_shortened(readable(reason))}" for reason, ticks in list(summary.holds.items())[:6]
+    )
+    held_ticks = sum(summary.holds.values())
     return Decisions(
-        HtmlTable(["second", "action", "replicas", "why", "shadows advised"], shown, "decisions", numeric_from=None),
+        HtmlTable(f"Decisions of {group.label}", headers, shown, "decisions", numeric_from=None),
         left_out=len(rows) - len(shown),
-        holds=f"Held on {count(sum(summary.holds.values()))} ticks: {held}." if held else "",
+        holds=f"Held on {count(held_ticks)} {'tick' if held_ticks == 1 else 'ticks'}: {held}." if held else "",
     )
 
 
@@ -257,7 +392,7 @@ def _step_row(step: Step) -> tuple[float, list[Cell]]:
     return record.time_s, [second, _span(f"action {action}", action), replicas, _why(step), _advice(record)]
 
 
-def _why(step: Step) -> Markup:
+def _why(step: Step) -> str:
     """The arithmetic of a decision in one line: of the fleet, or where it is about several, of the first one that it
     changed. Groupings of partitions do not fit a line.
     """
@@ -265,14 +400,19 @@ def _why(step: Step) -> Markup:
     fleets = (step.record.observation.fleet, *step.decision.targets, *terms)
     name = next((fleet for fleet in fleets if fleet in terms), None)
     if name is None:
-        return Markup("")
+        return ""
     lines = why(step.record.acting, terms[name])
     if len(terms) > 1:
         others = len(step.changes) - 1
         lines = [f"fleet {name}", *lines, *([f"and {others} others"] if others else [])]
     text = "; ".join(lines)
-    short = text if len(text) <= WHY_LENGTH else text[: WHY_LENGTH - 1].rstrip() + "…"
-    return Markup('<span title="{}">{}</span>').format("\n".join(lines), short)
+    return _shortened(text)
+
+
+def _shortened(text: str) -> str:
+    """Without its middle, if it is long: arithmetic ends in its conclusion."""
+    half = WHY_LENGTH // 2
+    return text if len(text) <= WHY_LENGTH else f"{text[:half].rstrip()} … {text[-half:].lstrip()}"
 
 
 def why(scaler: str, terms: Mapping[str, Term]) -> list[str]:
@@ -308,7 +448,7 @@ def _blind_rows(records: Sequence[TickRecord]) -> Iterator[tuple[float, list[Cel
             ticks = list(stretch)
             first, last = ticks[0].time_s, ticks[-1].time_s
             when = f"{first:.1f}" if len(ticks) == 1 else f"{first:.1f} to {last:.1f}"
-            reason = readable(ticks[0].note or hold_reason(ticks[0]) or "")
+            reason = _shortened(readable(ticks[0].note or hold_reason(ticks[0]) or ""))
             yield first, [when, _span("action hold", "hold"), UNKNOWN, reason, ""]
 
 
@@ -321,25 +461,27 @@ def verdicts(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable:
     for group, summary, run in by_group(groups, runs):
         reasons = Markup("").join(Markup("<li>{}</li>").format(reason) for reason in summary.reasons)
         text = Markup("<ul>{}</ul>").format(reasons) if reasons else "every check below held"
-        rows.append([swatch(group), run.name, _badge(summary.verdict), text])
-    return HtmlTable(["scaler", "run", "verdict", "why"], rows, numeric_from=None)
+        rows.append([swatch(group), run.name, badge(summary.verdict), text])
+    return HtmlTable("Verdicts", ["scaler", "run", "verdict", "why"], rows, "text", numeric_from=None)
 
 
-CHECKS: Mapping[str, Callable[[RunSummary], str]] = {
-    f"issued (at least {100 * MIN_ISSUED_SHARE:g}{SPACE}%)": lambda s: share(s.issued_share),
-    f"send delay p99 (at most {100 * MAX_SEND_DELAY_OF_SLO:g}{SPACE}% of SLO)": lambda s: duration(s.send_delay.p99_s),
-    "negative latencies": lambda s: count(s.negative_latencies),
+CHECKS: Mapping[str, Callable[[RunSummary], Cell]] = {
+    f"issued (at least {100 * MIN_ISSUED_SHARE:g}{SPACE}%)": lambda s: number(s.issued_share, share),
+    f"send delay p99 (at most {100 * MAX_SEND_DELAY_OF_SLO:g}{SPACE}% of SLO)": lambda s: number(
+        s.send_delay.p99_s, duration
+    ),
+    "negative latencies": lambda s: number(s.negative_latencies, count),
     f"tick phase off at p99 (at most {1000 * MAX_TICK_PHASE_ERROR_S:g}{SPACE}ms)": (
-        lambda s: duration(s.tick_phase_error_p99_s)
+        lambda s: number(s.tick_phase_error_p99_s, duration)
     ),
     f"decided (at least {100 * MIN_DECIDED_SHARE:g}{SPACE}%)": (
         lambda s: f"{count(s.decisions)} of {count(s.due_decisions)}"
     ),
     "ticks missed": lambda s: f"{count(s.missed_ticks)} of {count(s.ticks + s.missed_ticks)}",
     f"seconds with all cores > 90{SPACE}% busy (at most {100 * MAX_CPU_SATURATION:g}{SPACE}%)": (
-        lambda s: share(s.cpu_saturation)
+        lambda s: number(s.cpu_saturation, share)
     ),
-    f"stolen by the machine's host (at most {100 * MAX_CPU_STOLEN:g}{SPACE}%)": lambda s: share(s.cpu_stolen),
+    f"stolen by the machine's host (at most {100 * MAX_CPU_STOLEN:g}{SPACE}%)": lambda s: number(s.cpu_stolen, share),
 }
 """The figures behind a verdict, with their limits."""
 
@@ -362,8 +504,10 @@ BALANCE = {
 
 def checks(groups: Sequence[Group]) -> HtmlTable:
     """The figures behind the verdicts, with their limits."""
-    rows = [[swatch(group), *(figure(summary) for figure in CHECKS.values())] for group, summary in _summaries(groups)]
-    return HtmlTable(["scaler", *CHECKS], rows)
+    rows: list[list[Cell]] = [
+        [swatch(group), *(figure(summary) for figure in CHECKS.values())] for group, summary in _summaries(groups)
+    ]
+    return HtmlTable("Checks of each run", ["scaler", *CHECKS], rows)
 
 
 def _summaries(groups: Sequence[Group]) -> list[tuple[Group, RunSummary]]:
@@ -375,30 +519,34 @@ def starts(groups: Sequence[Group]) -> HtmlTable | None:
     measured = [(group, summary.starts) for group, summary in _summaries(groups) if summary.starts]
     steps = [step for step in (*STEPS, WHOLE) if any(step in taken for _, taken in measured)]
 
-    def cell(each: Distribution | None) -> str:
-        return f"{duration(each.p50_s)} ({duration(each.max_s)})" if each is not None else UNKNOWN
+    def cell(each: Distribution | None) -> Number:
+        if each is None:
+            return Number(UNKNOWN, None)
+        return Number(f"{duration(each.p50_s)} ({duration(each.max_s)})", each.p50_s)
 
-    rows = [[swatch(group), *(cell(taken.get(step)) for step in steps)] for group, taken in measured]
-    return HtmlTable(["scaler", *steps], rows) if rows else None
+    rows: list[list[Cell]] = [[swatch(group), *(cell(taken.get(step)) for step in steps)] for group, taken in measured]
+    return HtmlTable("From decision to first event", ["scaler", *steps], rows) if rows else None
 
 
 def conservation(groups: Sequence[Group]) -> HtmlTable:
     """Where every scheduled event ended."""
-    rows = []
+    rows: list[list[Cell]] = []
     for group, summary in _summaries(groups):
         agree = _span("good", "agree") if summary.conservation.agree else _span("bad", "disagree")
-        rows.append([swatch(group), agree, *(count(getattr(summary.conservation, name)) for name in BALANCE.values())])
-    return HtmlTable(["scaler", "three counts", *BALANCE], rows, numeric_from=2)
+        counts = (number(getattr(summary.conservation, name), count) for name in BALANCE.values())
+        rows.append([swatch(group), agree, *counts])
+    return HtmlTable("Conservation of events", ["scaler", "three counts", *BALANCE], rows, numeric_from=2)
 
 
 def unsuccessful(groups: Sequence[Group]) -> HtmlTable | None:
     """Events that ended otherwise than completed, by reason; None if there are none."""
-    rows = [
-        [swatch(group), reason, count(number)]
+    rows: list[list[Cell]] = [
+        [swatch(group), reason, number(results, count)]
         for group, summary in _summaries(groups)
-        for reason, number in list(summary.unsuccessful_by_reason.items())[:MAX_REASONS]
+        for reason, results in list(summary.unsuccessful_by_reason.items())[:MAX_REASONS]
     ]
-    return HtmlTable(["scaler", "how and why", "results"], rows, numeric_from=2) if rows else None
+    headers = ["scaler", "how and why", "results"]
+    return HtmlTable("Results that were no completions", headers, rows, numeric_from=2) if rows else None
 
 
 def faults(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable | None:
@@ -407,42 +555,101 @@ def faults(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable | None
     for group, summary, run in by_group(groups, runs):
         for fault in summary.faults:
             lasting = duration(fault.seconds) if fault.seconds else "at once"
-            row: list[Cell] = [swatch(group), fault.kind, fault.detail, f"{fault.at_s:.1f}", lasting]
+            row: list[Cell] = [swatch(group), fault.kind, fault.detail, number(fault.at_s, one_decimal), lasting]
             if fault.hit:
                 taken = (_recovery(fault.slo_recovery_s), _recovery(fault.replicas_recovery_s))
-                row += [*taken, count(fault.late_events), one_decimal(fault.missing_replica_s)]
+                late = number(fault.late_events, count)
+                row += [*taken, late, number(fault.missing_replica_s, one_decimal)]
             else:
                 row += ["no effect", *[UNKNOWN] * 3]
             rows.append(row)
         rows += [
-            [swatch(group), planned.kind, "not injected", f"{planned.at_s:.1f}", *[UNKNOWN] * 5]
+            [swatch(group), planned.kind, "not injected", number(planned.at_s, one_decimal), *[UNKNOWN] * 5]
             for planned in run.spec.faults[len(summary.faults) :]
         ]
     title = ["scaler", "fault", "what", "second", "lasting", "within SLO again", "wanted replicas again"]
-    return HtmlTable([*title, "late events", "replica-seconds missing"], rows, numeric_from=3) if rows else None
+    headers = [*title, "late events", "replica-seconds missing"]
+    return HtmlTable("Faults", headers, rows, numeric_from=3) if rows else None
 
 
-def _recovery(taken_s: float | None) -> str:
-    return "not within the run" if taken_s is None else duration(taken_s) if taken_s else "always"
+def _recovery(taken_s: float | None) -> Number:
+    return Number("not within the run" if taken_s is None else duration(taken_s) if taken_s else "always", taken_s)
 
 
 # --- set-up ----------------------------------------------------------------------------------------------------------
 
 
-def setup(run: RunData, summary: RunSummary) -> HtmlTable:
-    """The conditions of a run and its environment, as names and values."""
+OF_A_RUN = ("run", "seed", "finished at", "machine: started_at", "manifest")
+"""Facts in which repetitions differ."""
+
+
+def facts_of(run: RunData, summary: RunSummary) -> dict[str, str]:
+    """The conditions of a run and its environment by name, as text; nothing that is not set."""
     facts: dict[str, Any] = {"run": run.name, "seed": run.spec.seed, **summary.conditions}
     if (manifest := run.manifest) is None:
         facts["manifest"] = "not written: the run did not come to its end"
     else:
         facts |= {"finished at": manifest.finished_at, "git revision": manifest.git_revision}
         facts |= {f"version of {name}": version for name, version in manifest.versions.items()}
-        facts |= {f"machine: {name}": value for name, value in manifest.machine.items()}
-    rows = [
-        [name, value if isinstance(value, str) else msgspec.json.encode(value).decode()]
+        facts |= {f"machine: {name}": value for name, value in manifest.machine.items() if name != "world"}
+    if run.spec.world == "sim":  # its clock is virtual
+        facts.pop("machine: started_at", None)
+    return {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
         for name, value in facts.items()
+        if value not in ("", None, [], ())
+    }
+
+
+def differences(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable | None:
+    """The settings in which the scalers' runs differ, without the parameters that only some of them have; None if
+    there are none.
+    """
+    facts = [facts_of(runs[group.members[0]], group.first) for group in groups]
+    rows: list[list[Cell]] = []
+    for name in dict.fromkeys(name for each in facts for name in each):
+        values = [each.get(name) for each in facts]
+        own = name.startswith("scaler.") and None in values
+        if name not in (*OF_A_RUN, "scaler.name") and not own and len(set(values)) > 1:
+            rows.append([_setting(name), *(value or UNKNOWN for value in values)])
+    headers = ["setting", *(group.label for group in groups)]
+    return HtmlTable("What differs between the runs", headers, rows, "text named", numeric_from=None) if rows else None
+
+
+def parameters(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable:
+    """The parameters of each scaler."""
+    rows: list[list[Cell]] = []
+    for group in groups:
+        facts = facts_of(runs[group.members[0]], group.first)
+        own = [f"{_setting(name)} {value}" for name, value in facts.items() if name.startswith("scaler.parameters.")]
+        rows.append([swatch(group), ", ".join(own) or "none"])
+    return HtmlTable("Parameters of the scalers", ["scaler", "parameters"], rows, "text named", numeric_from=None)
+
+
+def shared_facts(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable:
+    """Settings and environment that are the same in all runs."""
+    first, *others = [facts_of(runs[group.members[0]], group.first) for group in groups]
+    rows: list[list[Cell]] = [
+        [name, value]
+        for name, value in first.items()
+        if name not in OF_A_RUN and not name.startswith("scaler.") and all(each.get(name) == value for each in others)
     ]
-    return HtmlTable(["name", "value"], rows, "facts", numeric_from=None)
+    return HtmlTable("The same in all runs", ["setting", "value"], rows, "text", numeric_from=None)
+
+
+def run_list(groups: Sequence[Group], runs: Sequence[RunData], links: Mapping[str, str]) -> HtmlTable:
+    """The runs with their seeds; ``links`` has the address of the report of each."""
+    rows: list[list[Cell]] = []
+    for group, summary, run in by_group(groups, runs):
+        facts = facts_of(run, summary)
+        name = Markup('<a href="{}">{}</a>').format(links[run.name], run.name) if run.name in links else run.name
+        finished = facts.get("finished at") or facts.get("manifest", "")
+        rows.append([name, swatch(group), number(run.spec.seed, count), badge(summary.verdict), finished])
+    return HtmlTable("Runs", ["run", "scaler", "seed", "verdict", "finished at"], rows, "text", numeric_from=None)
+
+
+def _setting(name: str) -> str:
+    return name.removeprefix("scaler.parameters.")
 
 
 def by_group(groups: Sequence[Group], runs: Sequence[RunData]) -> Iterator[tuple[Group, RunSummary, RunData]]:

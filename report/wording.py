@@ -17,6 +17,11 @@ def duration(seconds: float | None) -> str:
     return f"{_three_digits(value)}{SPACE}{unit}"
 
 
+def recovered(seconds: float | None) -> str:
+    """A time to recover, which is 0 if there was nothing to recover from."""
+    return "never late" if seconds == 0 else duration(seconds)
+
+
 def short_duration(seconds: float) -> str:
     """Without trailing zeros, for ticks of an axis and a terminal that is redrawn."""
     value, unit = _in_unit(seconds)
@@ -46,6 +51,11 @@ def count(value: float | None) -> str:
 def one_decimal(value: float | None) -> str:
     """Replica-minutes, rates: always one decimal."""
     return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.1f}"
+
+
+def times(value: float | None) -> str:
+    """A ratio with two decimals."""
+    return UNKNOWN if value is None or not math.isfinite(value) else f"{value:,.2f}"
 
 
 def money(value: float | None) -> str:

@@ -6,10 +6,10 @@ start (``simulator.clock.nanos``); the world adds its virtual epoch.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, get_args
+from typing import Any, ClassVar, Final, Protocol, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -84,12 +84,34 @@ class Engine(Protocol):
         ...
 
 
-class FaultInjection(ABC):
-    """The faults of an engine, ``faults``, and how they begin."""
+Begin = TypeVar("Begin", bound=Callable[..., "bool | None"])
 
-    faults: Collection[FaultKind]
+
+def simulates(kind: FaultKind) -> Callable[[Begin], Begin]:
+    """Mark the method of an engine that begins a fault at the engine's time, with the time in seconds at which a
+    lasting one ends. It returns False if there was nothing to hit.
+    """
+
+    def mark(method: Begin) -> Begin:
+        method.simulates = kind  # type: ignore[attr-defined]
+        return method
+
+    return mark
+
+
+class FaultInjection(ABC):
+    """The faults of an engine: those of its methods that ``simulates`` marks."""
+
+    faults: ClassVar[Mapping[FaultKind, str]]
+    """Name of the method that begins a fault."""
     blind_until_s = 0.0
     """Until then the monitor can read nothing."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        methods = {name: method for base in reversed(cls.__mro__) for name, method in vars(base).items()}
+        marked = {name: getattr(method, "simulates", None) for name, method in methods.items()}
+        cls.faults = {kind: name for name, kind in marked.items() if kind}
 
     @property
     @abstractmethod
@@ -100,41 +122,13 @@ class FaultInjection(ABC):
         """Begin a fault now; False if there was nothing to hit. PenstockError for one that the engine does not have."""
         if fault.kind not in self.faults:
             raise unsupported(fault, self.faults)
-        until_s = self.now_s + fault.seconds
-        match fault.kind:
-            case "blind-monitor":
-                self.blind_until_s = max(self.blind_until_s, until_s)
-            case "kill-worker":
-                return self._kill_worker()
-            case "freeze-workers":
-                self._freeze_workers(until_s)
-            case "stop-broker":
-                self._stop_broker(until_s)
-            case "restart-redis":
-                self._stop_store(until_s)
-            case "kill-forwarder":
-                self._kill_forwarder()
-        return True
+        hit: bool | None = getattr(self, self.faults[fault.kind])(self.now_s + fault.seconds)
+        return hit is not False
 
-    @abstractmethod
-    def _kill_worker(self) -> bool:
-        """A replica dies and comes again; False if there is none."""
-
-    @abstractmethod
-    def _freeze_workers(self, until_s: float) -> None:
-        """All replicas stand still until then."""
-
-    def _stop_broker(self, until_s: float) -> None:
-        """The broker is away until then."""
-        raise NotImplementedError
-
-    def _stop_store(self, until_s: float) -> None:
-        """Redis is away until then: what is served is finished when it can be booked."""
-        raise NotImplementedError
-
-    def _kill_forwarder(self) -> None:
-        """Nothing is handed to a sub-queue until it has been started again."""
-        raise NotImplementedError
+    @simulates("blind-monitor")
+    def _blind(self, until_s: float) -> None:
+        """The monitor can read nothing until then."""
+        self.blind_until_s = max(self.blind_until_s, until_s)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -32,6 +32,7 @@ class FunctionEngine(StationEngine):
         if not system.deadline_s > 0:
             raise PenstockError(f"deadline of {system.deadline_s:g} s: has to be above 0")
         self.graph = Graph(system.functions)
+        self._after = [tuple(function.after) for function in self.graph.functions]
         self.requests = len(schedule)
         self.missed = 0
         self._pipeline = spec.pipeline
@@ -134,7 +135,8 @@ class FunctionEngine(StationEngine):
         rate = self._service_rate[i]
         read = {"service_rate_per_s": rate, "busy_s": busy_ns / NANOS_PER_SECOND, "laxity_s": self._laxities_s(i)}
         unknown = {} if rate is not None else {"service_rate_per_s": "no request has finished yet"}
-        return self.station_status(i, FunctionStatus, read, unknown, concurrency=self.connections(i))
+        known = {"concurrency": self.connections(i), "after": self._after[i]}
+        return self.station_status(i, FunctionStatus, read, unknown, **known)
 
     def _laxities_s(self, i: int) -> tuple[float, ...]:
         """Time to deadline minus estimate: of requests at their start of service in the last epoch, and of those that

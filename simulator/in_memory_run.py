@@ -81,10 +81,15 @@ class FinishedRun:
 
 
 def run_to_end(
-    spec: RunSpec, engine: Engine, scaler: Scaler[Any, Any], *, keep: Callable[[TickRecord], bool] = lambda _: True
+    spec: RunSpec,
+    engine: Engine,
+    scaler: Scaler[Any, Any],
+    *,
+    keep: Callable[[TickRecord], bool] = lambda _: True,
+    after_tick: Callable[[TickRecord], None] = lambda _: None,
 ) -> FinishedRun:
     """Let ``scaler`` act on ``engine`` for the run's duration, then let the fleet finish all events. ``keep``: which
-    ticks are remembered.
+    ticks are remembered. ``after_tick`` ends the run with an exception of its own.
 
     PenstockError if it cannot: a scaler may have left a fleet without replicas.
     """
@@ -96,11 +101,12 @@ def run_to_end(
         monitor=engine.monitor,
         actuator=engine.actuator,
         acting=scaler,
+        guard=spec.guard,
         journals=(memory,),
         tick_phase_s=spec.tick_phase_s,
         seed=spec.seed,
     )
-    loop.run(lambda: clock.now() >= spec.duration_s)
+    loop.run(lambda: clock.now() >= spec.duration_s, after_tick)
     engine.advance(spec.duration_s + DRAIN_S)
     if engine.left():
         raise PenstockError(f"{spec.run}: {engine.left()} events were never finished; a fleet has no replicas")

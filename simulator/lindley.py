@@ -6,7 +6,8 @@ D. V. Lindley, "The theory of queues with a single server", Proc. Cambridge Phil
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from penstock.compiled import njit
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -15,16 +15,12 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import JobStatus, NetworkObservation, TopicStatus
 from penstock.distributions import ARRIVALS, SERVICE, Floats, draw_s, stream
 from penstock.errors import PenstockError
-from penstock.runspec import FaultKind, RunSpec
+from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from penstock.systems import JobSpec, NetworkSystem
 from simulator.clock import nanos, whole_nanos
-from simulator.engine import EventTable
-from simulator.stations import FAULTS as COMMON_FAULTS
+from simulator.engine import EventTable, simulates
 from simulator.stations import StationEngine
-
-FAULTS: tuple[FaultKind, ...] = (*COMMON_FAULTS, "restart-redis")
-
 
 # --- arrivals --------------------------------------------------------------------------------------------------------
 
@@ -92,8 +88,6 @@ class NetworkEngine(StationEngine):
     A task is one visit: the visits of a job are numbered one after the other, job after job.
     """
 
-    faults = FAULTS
-
     def __init__(self, spec: RunSpec, schedule: Schedule) -> None:
         system = spec.system
         if not isinstance(system, NetworkSystem):
@@ -115,6 +109,11 @@ class NetworkEngine(StationEngine):
         self._left_ns: list[int] = []
         self._response_ns: list[int] = []
         super().__init__(spec, schedule, names=names, service_ns=self._drawn(spec.seed), start_up_s=system.start_up_s)
+
+    @simulates("restart-redis")
+    def _restart_store(self, until_s: float) -> None:
+        """Consumers book their tasks in Redis."""
+        self._stop_store(until_s)
 
     def _drawn(self, seed: int) -> list[int]:
         """Service time of every visit; the draws of a topic are handed out in the order of jobs and their visits."""

@@ -1,6 +1,6 @@
 """The events of a topic by partition, and the progress of a consumer group's replicas."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
@@ -106,6 +106,19 @@ class PartitionedEvents:
         self._finished += finished
         self._late += late
         return self._finished, self._late
+
+    def late_counter(self, limit_s: float) -> Callable[[float], int]:
+        """A function of the time that counts events that have finished by then and took longer than ``limit_s``; apart
+        from ``count_finished``. For a schedule that is added at once.
+        """
+        counted, late = np.zeros(len(self.partitions), np.int64), 0
+
+        def late_by(at_s: float) -> int:
+            nonlocal late
+            late += count_finished(at_s, limit_s, counted, self.partitions, self.events)[1]
+            return late
+
+        return late_by
 
     # --- replicas ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from controller.fleets.queue.replica_set import QueueReplica
 from penstock.contracts import QueueObservation, QueueStatus
 from simulator.engine import EventTable
 from simulator.queue_kernel import MAIN_REJECTED, NEXT_ARRIVAL, PENDING
-from simulator.queue_world import FAULTS as FAULTS
 from simulator.queue_world import SimulatedQueueFleet
 
 MAIN_NAME = "main"

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from penstock.compiled import njit
 from simulator.engine import COMPLETED, REJECTED, Floats, Indices, Ints
 
 Records = npt.NDArray[np.void]

@@ -20,11 +20,11 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import Accepted, Decision, Phase, ReplicaEvent
 from penstock.distributions import QUEUE_ROUTING, QUEUE_SERVICE, draw_s, stream
 from penstock.measured import RESTART_S
-from penstock.runspec import FaultKind, RunSpec
+from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from penstock.systems import QueueSystem
 from simulator.clock import EventQueue, nanos
-from simulator.engine import FaultInjection, Floats
+from simulator.engine import FaultInjection, Floats, simulates
 from simulator.queue_kernel import (
     BROKER_BACK_S,
     BUSY,
@@ -40,15 +40,6 @@ from simulator.queue_kernel import (
     grown,
     new_state,
     run,
-)
-
-FAULTS: tuple[FaultKind, ...] = (
-    "blind-monitor",
-    "freeze-workers",
-    "kill-forwarder",
-    "kill-worker",
-    "restart-redis",
-    "stop-broker",
 )
 
 
@@ -67,8 +58,6 @@ class SimulatedQueueFleet(FaultInjection):
     """Queues and containers of a run in virtual time. In the kernel's arrays the index of a queue is its number in
     ``queues``, that of a container its place in ``workers``; a container that is started again gets another one.
     """
-
-    faults = FAULTS
 
     def __init__(self, spec: RunSpec, schedule: Schedule) -> None:
         if not isinstance(spec.system, QueueSystem):
@@ -350,17 +339,20 @@ class SimulatedQueueFleet(FaultInjection):
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
+    @simulates("stop-broker")
     def _stop_broker(self, until_s: float) -> None:
         """Nothing enters or leaves a queue until then."""
         self.state.until_s[BROKER_BACK_S] = max(self.state.until_s[BROKER_BACK_S], until_s)
         self._event_queue.at(until_s, self._resume)
 
-    def _kill_forwarder(self) -> None:
+    @simulates("kill-forwarder")
+    def _kill_forwarder(self, _: float) -> None:
         """Events wait in the main queue until it has been started again."""
         until_s = self.now_s + RESTART_S / self.spec.speed
         self.state.until_s[FORWARDER_BACK_S] = until_s
         self._event_queue.at(until_s, self._resume)
 
+    @simulates("restart-redis")
     def _stop_store(self, until_s: float) -> None:
         """What is served by then is finished then."""
         self.state.until_s[STORE_BACK_S] = max(self.state.until_s[STORE_BACK_S], until_s)
@@ -368,7 +360,8 @@ class SimulatedQueueFleet(FaultInjection):
         self.state.heap["end_s"][:busy] = np.maximum(self.state.heap["end_s"][:busy], until_s)
         self._take_out_of_heap(NONE)
 
-    def _kill_worker(self) -> bool:
+    @simulates("kill-worker")
+    def _kill_worker(self, _: float) -> bool:
         """The container of the lowest number that serves, else that is idle, dies; it is started again under its name.
         Its event goes back to the head of where it came from.
         """
@@ -411,6 +404,7 @@ class SimulatedQueueFleet(FaultInjection):
             records["tail"][queue] = event
         records["waiting"][queue] += 1
 
+    @simulates("freeze-workers")
     def _freeze_workers(self, until_s: float) -> None:
         """Whatever is in service ends that much later; what begins in the meantime begins after it."""
         state, busy = self.state, int(self.state.counts[BUSY])

@@ -8,7 +8,7 @@ these in the order in which they were planned.
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any, Final, Self, TypeVar
@@ -19,14 +19,13 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import Accepted, Decision, FleetObservation, Phase, ReplicaCounts, ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.limits import clamp_targets
-from penstock.runspec import FaultKind, RunSpec
+from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from simulator.clock import nanos, seconds
-from simulator.engine import COMPLETED, EventTable, FaultInjection, Ints
+from simulator.engine import COMPLETED, EventTable, FaultInjection, Ints, simulates
 
 FINISH, JOIN, RETRY, DELIVER = range(4)
 
-FAULTS: Final[tuple[FaultKind, ...]] = ("blind-monitor", "freeze-workers", "kill-worker", "stop-broker")
 BLINDED: Final = "the monitor was blinded on purpose"
 
 NEVER: Final = 1 << 62
@@ -68,8 +67,6 @@ class StationEngine(FaultInjection):
     ``attempts``. By station: ``arrived``, ``completed``, ``busy_ns`` (service time of the completed), ``refused`` (429)
     and ``taken`` (when which task was taken up, for whoever reads them to take away).
     """
-
-    faults: Collection[FaultKind] = FAULTS
 
     def __init__(
         self,
@@ -346,11 +343,13 @@ class StationEngine(FaultInjection):
         """Whether the monitor is to see nothing now."""
         return self.now_s < self.blind_until_s
 
+    @simulates("stop-broker")
     def _stop_broker(self, until_s: float) -> None:
         """Nothing from outside comes in until it is back."""
         self._broker_back_ns = max(self._broker_back_ns, nanos(until_s))
 
-    def _kill_worker(self) -> bool:
+    @simulates("kill-worker")
+    def _kill_worker(self, _: float) -> bool:
         """The oldest busy replica ends, else the oldest idle one; its task is served again, a new replica comes."""
         serving = [
             replica
@@ -378,6 +377,7 @@ class StationEngine(FaultInjection):
         self._dispatch(station)
         return True
 
+    @simulates("freeze-workers")
     def _freeze_workers(self, until_s: float) -> None:
         """What is in service ends later by as long as the workers stand still."""
         until_ns = nanos(until_s)

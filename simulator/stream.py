@@ -11,28 +11,22 @@ import msgspec
 import numpy as np
 
 from controller.fleets.stream.assignment import AssignmentPlanner
-from controller.fleets.stream.monitor import KafkaMonitor, OffsetReader, OffsetReading
+from controller.fleets.stream.monitor import KafkaMonitor, OffsetSource
+from controller.fleets.stream.offsets import OffsetReading
 from controller.fleets.stream.replica_set import ConsumerReplicaSet
 from penstock.contracts import ARRIVAL_SLOTS, Accepted, Decision, Groups, Phase, ReplicaCounts, ReplicaEvent
 from penstock.distributions import draw_s
 from penstock.errors import PenstockError
 from penstock.limits import clamp_targets
 from penstock.plan import range_groups
-from penstock.runspec import FaultKind, RunSpec, WorkerSpec
+from penstock.runspec import RunSpec, WorkerSpec
 from penstock.schedule import Schedule
 from penstock.systems import StreamSystem
 from simulator.clock import EventQueue, VirtualClock, nanos
 from simulator.consumer_group import SimulatedGroup
-from simulator.engine import EventTable, FaultInjection, Floats
+from simulator.engine import EventTable, FaultInjection, Floats, simulates
 from simulator.partitions import PartitionedEvents
 
-FAULTS: tuple[FaultKind, ...] = (
-    "blind-monitor",
-    "freeze-workers",
-    "kill-worker",
-    "restart-redis",
-    "stop-broker",
-)
 AWAY = "the broker is stopped"
 SERVICE, HEARTBEATS, READINGS = range(3)
 """Streams of random numbers that a seed makes; only append."""
@@ -59,8 +53,6 @@ class StreamEngine(FaultInjection):
     ``more``: further parts of a long schedule, each with the start time of its events. Results of earlier parts that
     are finished by then are passed to ``sink`` and dropped.
     """
-
-    faults = FAULTS
 
     def __init__(
         self,
@@ -104,7 +96,7 @@ class StreamEngine(FaultInjection):
         self._frozen_until_s = 0.0
         self.monitor = KafkaMonitor(
             fleet=spec.fleet,
-            reader=cast(OffsetReader, SimpleNamespace(read=self._read)),  # only ``read`` is used
+            reader=cast(OffsetSource, SimpleNamespace(read=self._read)),  # only ``read`` is used
             partitions=spec.partitions,
             clock=self.clock,
             origin_s=0.0,
@@ -243,36 +235,46 @@ class StreamEngine(FaultInjection):
                 self._fresh.remove((name, index))
                 self._replicas.reach(name, "first-event", nanos(done_s))
 
+    @simulates("freeze-workers")
     def _freeze_workers(self, until_s: float) -> None:
         """SIGSTOP to all replicas, SIGCONT at ``until_s``."""
         self._frozen_until_s = max(self._frozen_until_s, until_s)
         self.group.freeze(until_s)
 
+    @simulates("restart-redis")
     def _stop_store(self, until_s: float) -> None:
         """No worker finishes an event until then; all keep their sessions."""
         self._frozen_until_s = max(self._frozen_until_s, until_s)
         self.group.stall(until_s)
 
+    @simulates("stop-broker")
     def _stop_broker(self, until_s: float) -> None:
         """No worker gets or finishes an event until then, and nobody joins; sessions begin anew when it is back."""
         self._stop_store(until_s)
         self.group.stop_coordinator(until_s)
 
-    def _kill_worker(self) -> bool:
+    @simulates("kill-worker")
+    def _kill_worker(self, _: float) -> bool:
         """SIGKILL to the first replica by name; its supervisor starts it again under the same name."""
-        names = sorted(self._replicas.replicas)
-        if not names:
-            return False
-        name = names[0]
-        self.group.kill(name)
-        self._fresh = [each for each in self._fresh if each[0] != name]
-        replica = self._replicas.replicas[name]
-        if replica.phase == "draining":
-            self._replicas.remove([name], nanos(self.now_s))
-        else:
-            self._replicas.respawn(name, nanos(self.now_s), "killed")
-            self._start(name)
-        return True
+        return self._kill(sorted(self._replicas.replicas)[:1])
+
+    @simulates("kill-all-workers")
+    def _kill_all_workers(self, _: float) -> bool:
+        """SIGKILL to every replica, as when their machine fails."""
+        return self._kill(sorted(self._replicas.replicas))
+
+    def _kill(self, names: Sequence[str]) -> bool:
+        """A killed replica that drains is gone; every other one is started again. False if there are none."""
+        for name in names:
+            self.group.kill(name)
+            self._fresh = [each for each in self._fresh if each[0] != name]
+            replica = self._replicas.replicas[name]
+            if replica.phase == "draining":
+                self._replicas.remove([name], nanos(self.now_s))
+            else:
+                self._replicas.respawn(name, nanos(self.now_s), "killed")
+                self._start(name)
+        return bool(names)
 
     def _change(self, target: int, groups: Groups) -> None:
         """The plan first, then the count, as ``ProcessActuator`` does it."""

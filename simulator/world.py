@@ -16,9 +16,9 @@ from penstock.fleet_kinds import kind_of
 from penstock.measured import RESTART_S
 from penstock.registry import make_scaler
 from penstock.rundir import JsonLines, RunDirectory
-from penstock.runspec import Fault, FaultKind, FaultRecord, RunSpec
+from penstock.runspec import Fault, FaultKind, FaultRecord, RunSpec, part_hit
 from penstock.schedule import Schedule
-from penstock.systems import QueueSystem
+from penstock.systems import System
 from penstock.world import Progress, World
 from simulator.clock import EPOCH_NS, VirtualClock, nanos
 from simulator.engine import Engine, unsupported
@@ -28,15 +28,13 @@ DRAIN_STALL_S = 30.0
 """A drain without progress for this long ends; the events that are left count as in flight."""
 
 
-def simulated_faults(system: msgspec.Struct) -> frozenset[FaultKind]:
+def simulated_faults(system: System) -> frozenset[FaultKind]:
     """The faults of a simulated system: those of its engine, and of the controller, which every engine has."""
     known: set[FaultKind] = {*kind_of(system).load("faults"), "kill-controller"}
-    if isinstance(system, QueueSystem) and system.forwarding == "pull":
-        known.discard("kill-forwarder")
-    return frozenset(known)
+    return frozenset(kind for kind in known if part_hit(kind) not in system.lacks)
 
 
-def check_faults(system: msgspec.Struct, faults: Iterable[Fault]) -> None:
+def check_faults(system: System, faults: Iterable[Fault]) -> None:
     """Raise PenstockError for the first fault that the simulated system does not have, with those it has."""
     known = simulated_faults(system)
     for fault in faults:
@@ -86,6 +84,7 @@ class _Run:
                 monitor=self.engine.monitor,
                 actuator=self.engine.actuator,
                 acting=acting,
+                guard=spec.guard,
                 shadows=shadows,
                 journals=(self.decisions,),
                 tick_phase_s=spec.tick_phase_s,

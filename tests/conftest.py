@@ -1,12 +1,16 @@
 """Fixtures that every room may use. Services are real, on free ports, in a temporary state folder of their own."""
 
 import asyncio
+import atexit
 import gc
+import os
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +20,12 @@ from hypothesis import settings
 from infra.local.orphans import stop_marked
 from infra.local.services import LocalServices
 from penstock.settings import Endpoints, Folders
+from tests.support.secure_kafka import SecureKafka
+from tests.support.secure_kafka import running as running_secure_kafka
 from tests.support.services import on_free_ports
 
-# A busy machine is no failure of the property.
-settings.register_profile("penstock", deadline=None)
+# A busy machine is no failure of the property. CI tries each property more often than a developer waits for.
+settings.register_profile("penstock", deadline=None, max_examples=100 if "CI" in os.environ else 20)
 settings.load_profile("penstock")
 
 
@@ -30,8 +36,40 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
-SYSTEM_FIXTURES = {"spark", "local_services", "services", "queue_services"}
+SYSTEM_FIXTURES = {"spark", "secure_kafka", "local_services", "services", "queue_services"}
 """Fixtures that start programs: Java, brokers."""
+
+OTHER_PROGRAMS = ("system", "smoke", "live", "cluster")
+"""Markers of the tests that may start programs besides those of Python packages."""
+BASE_PROGRAMS = (
+    "bash", "cat", "chmod", "cp", "date", "dirname", "env", "find", "flock", "git", "head", "kill", "ln", "ls", "mkdir",
+    "mktemp", "mv", "readlink", "rm", "sed", "seq", "setsid", "sh", "sleep", "tail", "tar", "touch", "tr", "true",
+)  # fmt: skip
+"""What every machine has, and git, which the checkout came with."""
+WHOLE_PATH = os.environ["PATH"]
+
+
+@cache
+def base_path() -> str:
+    """A search path with the programs of Python packages and ``BASE_PROGRAMS`` alone."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-programs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name in BASE_PROGRAMS:
+        if (found := shutil.which(name, path=WHOLE_PATH)) is not None:
+            (folder / name).symlink_to(found)
+    return f"{Path(sys.executable).parent}{os.pathsep}{folder}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A unit test finds no Java, broker, kubectl or the like, wherever it runs."""
+    os.environ["PATH"] = WHOLE_PATH if any(map(item.get_closest_marker, OTHER_PROGRAMS)) else base_path()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown() -> None:
+    """Services of the session end with its last test, whichever that is."""
+    os.environ["PATH"] = WHOLE_PATH
 
 
 def pytest_collection() -> None:
@@ -40,9 +78,10 @@ def pytest_collection() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Later collections pass over what is there now."""
+    """Later collections pass over what is there now, and are few: a simulation keeps most of what it makes."""
     gc.freeze()
     gc.enable()
+    gc.set_threshold(20_000, 20, 50)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -86,6 +125,17 @@ def services(local_services: LocalServices) -> Endpoints:
 def queue_services(local_services: LocalServices) -> Endpoints:
     """Like ``services``, with RabbitMQ, which comes up for the first test that wants it."""
     return local_services.up(("rabbitmq",))
+
+
+@pytest.fixture(scope="session")
+def secure_kafka() -> Iterator[SecureKafka]:
+    """A broker with listeners for TLS and SASL, up for the whole session."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+    try:
+        with running_secure_kafka(folder, Folders().jars) as broker:
+            yield broker
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

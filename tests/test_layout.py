@@ -32,6 +32,7 @@ EXCEPTIONS = {
     "tests/infra/images/test_of_watchdog.py": "a program of an image",
     "tests/infra/local/test_setup.py": "setup.sh",
     "tests/infra/test_prometheus_rules.py": "alert rules in YAML",
+    "tests/report/test_browser.py": "scripts and style sheet of the pages",
 }
 """Test files without a module of their name, with the reason."""
 

@@ -33,6 +33,8 @@ CALLED_BY_LIBRARIES = {
     "task_class": "waitress.channel.HTTPChannel",
     "received": "waitress.channel.HTTPChannel",
     "capture_signals": "uvicorn.Server",
+    "handle_error": "socketserver.BaseServer",
+    "log_message": "http.server.BaseHTTPRequestHandler",
     "execute": "circus.commands.base.Command",
     "validate": "circus.commands.base.Command",
     "tick": "locust.LoadTestShape",

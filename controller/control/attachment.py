@@ -1,7 +1,7 @@
-"""One attachment of ``penstock control`` to an external consumer group.
+"""The attachments of ``penstock control``: the base of all, and that to an external consumer group.
 
-Each replica is a process of the user's command under a supervisor that outlives the controller. Every attachment has a
-run directory, so that ``penstock explain`` and ``penstock watch`` read it like any other run.
+Every attachment has a run directory, so that ``penstock explain`` and ``penstock watch`` read it like any other run. Of
+a consumer group each replica is a process of the user's command under a supervisor that outlives the controller.
 """
 
 import logging
@@ -19,6 +19,7 @@ from controller.fleets.stream.group_members import count_partitions
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import ReplicaEvent, StreamObservation
 from penstock.errors import PenstockError
+from penstock.registry import reads_arrivals
 from penstock.rundir import RunDirectory, slug
 from penstock.runspec import ScalerSpec
 from penstock.settings import Endpoints, Folders
@@ -29,8 +30,37 @@ EXPERIMENT: Final = "control"
 
 
 class AttachedController(RunController):
-    """Controls an external group from ``run`` until ``clock.stop``. ``command`` runs one replica; ``grace_s``: SIGTERM
-    to SIGKILL. PenstockError in one line if something is missing, before anything is started.
+    """Controls a fleet of the user's from ``run`` until ``clock.stop``; its ticks begin at once. ``of``: the fleet, for
+    the log.
+    """
+
+    of: str
+
+    def run(self) -> None:
+        """Tick; at the end ``end`` the fleet and close the journals."""
+        start_ns = (math.floor(self.clock.now()) + 1) * NANOS_PER_SECOND
+        self.spec = msgspec.structs.replace(self.spec, start_ns=start_ns)
+        self.directory.write(self.directory.spec_file, self.spec)
+        try:
+            super().run()
+        finally:
+            try:
+                self.end()
+            finally:
+                self.close()
+
+    def end(self) -> None:
+        """Called at the end."""
+
+    def bring_up(self) -> None:
+        """Does not wait for replicas: the user's may take long to join."""
+        self.fleet.bring_up()
+        log.info("%s on %s; its journal is %s", self.spec.scaler.name, self.of, self.directory.path)
+
+
+class GroupController(AttachedController):
+    """Controls an external group. ``command`` runs one replica; ``grace_s``: SIGTERM to SIGKILL. PenstockError in one
+    line if something is missing, before anything is started.
     """
 
     def __init__(
@@ -52,6 +82,7 @@ class AttachedController(RunController):
             raise PenstockError(f"{shlex.join(command)}: there is no program {command[0]}")
         partitions = count_partitions(kafka, topic)
         folders, name = Folders(), slug(group) or "fleet"
+        self.of = f"group {group}"
         self._supervisor = GroupSupervisor(folders.state_path / f"control-{name}", group)
         directory = RunDirectory.create(folders.runs.absolute(), EXPERIMENT, scaler.name)
         spec = ExternalGroupSpec(
@@ -69,6 +100,7 @@ class AttachedController(RunController):
             tick_phase_s=0.0,
             initial_replicas=initial_replicas,
             max_replicas=max_replicas or partitions,
+            reads_arrivals=reads_arrivals((scaler, *shadows)),
             analytics=False,
         )
         clock = StoppableClock()
@@ -80,26 +112,18 @@ class AttachedController(RunController):
         super().__init__(directory, spec, endpoints, fleet, scalers, clock)
 
     def run(self) -> None:
-        """Bring the replicas up and tick; at the end stop all of them in order, then their supervisor."""
-        start_ns = (math.floor(self.clock.now()) + 1) * NANOS_PER_SECOND
-        self.spec = msgspec.structs.replace(self.spec, start_ns=start_ns)
-        self.directory.write(self.directory.spec_file, self.spec)
+        """Start the supervisor of the replicas, then tick."""
         self._supervisor.start()
-        try:
-            super().run()
-        finally:
-            log.info("ending the replicas")
-            try:
-                self.stop_replicas()
-            except PenstockError as error:
-                log.warning("%s", error)  # the end of the supervisor ends those that are left
-            self.close()
-            self._supervisor.end()
+        super().run()
 
-    def bring_up(self) -> None:
-        """Ticks begin at once: external consumers may take long to join."""
-        self.fleet.bring_up()
-        log.info("%s on group %s; its journal is %s", self.spec.scaler.name, self.spec.group, self.directory.path)
+    def end(self) -> None:
+        """Stop all replicas in order, then their supervisor."""
+        log.info("ending the replicas")
+        try:
+            self.stop_replicas()
+        except PenstockError as error:
+            log.warning("%s", error)  # the end of the supervisor ends those that are left
+        self._supervisor.end()
 
     def report(self, events: Sequence[ReplicaEvent]) -> None:
         """Log replicas that ended by themselves."""

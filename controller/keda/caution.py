@@ -13,8 +13,9 @@ STEADY_S: Final = 10.0
 
 
 class Caution:
-    """What may be told of a scaler's decisions. For ``hold_s`` after a start or a gap it never falls; after a start
-    nothing is told before the replicas are known and have stayed the same for ``STEADY_S``. Times in s, of any clock.
+    """Limits the decisions that KEDA gets. For ``hold_s`` after a start or a gap the number of replicas never falls.
+    After a start there is no answer until the replicas are known and have stayed the same for ``STEADY_S``. Times in s,
+    of any clock.
     """
 
     def __init__(self, hold_s: float) -> None:

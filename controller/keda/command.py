@@ -1,8 +1,12 @@
 """``penstock keda``: an external scaler for KEDA."""
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from penstock.errors import PenstockError
 
 
 def keda(
@@ -14,21 +18,35 @@ def keda(
         list[str] | None, typer.Option("--set", help="scaler.parameter=value of --scaler; may be repeated.")
     ] = None,
     listen: Annotated[str, typer.Option(help="Address of the gRPC service; 0.0.0.0:6000 in a pod.")] = "127.0.0.1:6000",
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate of the service, PEM; with --tls-key.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its private key, PEM.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="CA of the clients, PEM: only those with a certificate of it are admitted.")
+    ] = None,
 ) -> None:
     """Serve scalers of Kafka consumer groups to KEDA.
 
     For ScaledObjects with a trigger external or external-push. A trigger's metadata has topic, group, scaler, set and
-    more (docs/examples/keda); the options here are their defaults. Ends with Ctrl-C.
+    more (docs/examples/keda); the options here are their defaults. TLS and login of Kafka: PENSTOCK_KAFKA_… in the
+    environment (docs/kafka-security.md). Ends with Ctrl-C.
     """
     import asyncio
     import logging
     import signal
 
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the error below names a taken port
     from controller.keda.metadata import read_trigger
     from controller.keda.service import Fleets, serve
+    from controller.keda.tls import TlsFiles
+    from penstock.adapters.kafka_security import ClientSecurity
     from penstock.process_main import configure_log
 
     configure_log({"kafka": logging.CRITICAL})  # the monitors report what matters of it
+    if (tls_cert is None) != (tls_key is None) or (tls_client_ca is not None and tls_cert is None):
+        raise PenstockError("TLS takes --tls-cert and --tls-key; --tls-client-ca is optional")
+    tls = TlsFiles(tls_cert, tls_key, tls_client_ca) if tls_cert is not None and tls_key is not None else None
+    if not (security := ClientSecurity()).plain:
+        logging.getLogger("keda").info("Kafka at %s by %s", kafka, security)
     given = {"topic": topic, "group": group, "scaler": scaler, "set": " ".join(settings or ())}
     defaults = {key: value for key, value in given.items() if value}
     if topic and group and scaler:  # report wrong ones now, not when KEDA asks; Kafka itself may be away
@@ -38,6 +56,6 @@ def keda(
         stop = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        await serve(Fleets(kafka, defaults), listen, stop)
+        await serve(Fleets(kafka, defaults, tls=tls is not None), listen, stop, tls)
 
     asyncio.run(until_stopped())

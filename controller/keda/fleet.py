@@ -16,7 +16,8 @@ import msgspec
 from controller.assembly import Controller, StoppableClock, make_live_scaler, reason_of
 from controller.fleets.stream.assignment import AssignmentPlanner
 from controller.fleets.stream.group_members import GroupReader, Member
-from controller.fleets.stream.monitor import NO_COMMIT, KafkaMonitor
+from controller.fleets.stream.monitor import KafkaMonitor
+from controller.fleets.stream.offsets import NO_COMMIT
 from controller.journal import TickRecord
 from controller.keda.caution import Caution
 from controller.keda.hpa import MetricValue, metric_value
@@ -24,6 +25,7 @@ from controller.keda.metadata import Trigger
 from penstock.adapters.kafka import BrokerAwayError
 from penstock.contracts import Accepted, Decision, Groups, Phase, ReplicaCounts, ReplicaEvent, StreamObservation
 from penstock.plan import MemberReport, Plan
+from penstock.registry import reads_arrivals
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +155,7 @@ class ScaledFleet:
             group=group,
             clock=self._clock,
             period_s=scaler.period_s,
+            reads_arrivals=reads_arrivals((trigger.scaler,)),
             fleet=group,
         )
         self._fleet = TriggerFleet(trigger, GroupReader(bootstrap=bootstrap, topic=topic, group=group), connect)

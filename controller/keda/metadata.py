@@ -1,7 +1,7 @@
 """Metadata of a ScaledObject's trigger: the group and its scaler.
 
-Keys are those of ``KEYS``; the command's options are their defaults. KEDA reads the service's address itself. Its
-settings for TLS are refused, because this service has none; any other key is an error, since a misspelt one would be a
+Keys are those of ``KEYS``; the command's options are their defaults. KEDA reads the service's address and its settings
+for TLS itself; those that would have no effect are refused. Any other key is an error, since a misspelt one would be a
 silent default.
 """
 
@@ -29,10 +29,14 @@ KEYS: Final = {
     "scaleInHoldSeconds": "no scale-in for so long after a start or an outage; 60 by default",
 }
 ADDRESS: Final = "scalerAddress"
-TLS: Final = frozenset(
-    {"enableTLS", "unsafeSsl", "tlsCertFile", "caCert", "tlsClientCert", "tlsClientKey", "insecureSkipVerify"}
-)
+TLS: Final = ("enableTLS", "unsafeSsl")
 """KEDA's own settings of an encrypted connection to the service."""
+AUTHENTICATION: Final = ("caCert", "tlsClientCert", "tlsClientKey", "tlsCertFile", "insecureSkipVerify")
+"""Settings that KEDA does not read here: it takes the first three from a TriggerAuthentication."""
+KAFKA: Final = (
+    "bootstrapServers", "sasl", "tls", "username", "password", "ca", "cert", "key", "keyPassword", "saslTokenType",
+)  # fmt: skip
+"""Settings of KEDA's own Kafka trigger that would be a login here; ``…FromEnv``, too, which KEDA resolves."""
 OFF: Final = ("", "false")
 
 
@@ -49,12 +53,25 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
     scale_in_hold_s: float = 60.0
 
 
-def read_trigger(metadata: Mapping[str, str], defaults: Mapping[str, str]) -> Trigger:
-    """A trigger from its metadata, with ``defaults`` (same keys) for what it leaves out. PenstockError in one line."""
+def read_trigger(metadata: Mapping[str, str], defaults: Mapping[str, str], *, tls: bool = False) -> Trigger:
+    """A trigger from its metadata, with ``defaults`` (same keys) for what it leaves out. ``tls``: the service has it.
+    PenstockError in one line.
+    """
     for key, value in metadata.items():
-        if key in TLS and value.lower() not in OFF:
-            raise PenstockError(f"{key}: this service has no TLS; leave it out, or encrypt the way with a service mesh")
-        if key not in KEYS and key not in TLS and key != ADDRESS:
+        off = value.lower() in OFF
+        if key in TLS and not off and not tls:
+            raise PenstockError(
+                f"{key}: this service has no TLS; leave it out, or start it with --tls-cert and --tls-key"
+            )
+        if key in AUTHENTICATION and not off:
+            raise PenstockError(
+                f"{key}: KEDA does not read it here; a TriggerAuthentication has caCert, tlsClientCert, tlsClientKey"
+            )
+        if key.removesuffix("FromEnv") in KAFKA:
+            raise PenstockError(
+                f"{key}: address and login of Kafka are the service's: --kafka, and PENSTOCK_KAFKA_… in its environment"
+            )
+        if key not in KEYS and key not in (*TLS, *AUTHENTICATION, ADDRESS):
             raise unknown("metadata", key, KEYS, f"a trigger of Penstock's has {', '.join(KEYS)}")
     given = {**defaults, **{key: value for key, value in metadata.items() if key in KEYS and value}}
     if "scaler" in metadata and "set" not in metadata:

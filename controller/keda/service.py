@@ -24,6 +24,7 @@ from controller.keda import health_pb2 as health
 from controller.keda.fleet import ScaledFleet
 from controller.keda.hpa import TARGET
 from controller.keda.metadata import Trigger, read_trigger
+from controller.keda.tls import TlsFiles
 from penstock.errors import PenstockError
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,13 @@ FORGET_S: Final = 600.0
 STREAM_CHECK_S: Final = 5.0
 """How often an idle stream is checked."""
 GRACE_S: Final = 1.0
+
+MOST_CALLS: Final = 1000
+"""At once, of all clients; each ScaledObject of type external-push has one that lasts. More are RESOURCE_EXHAUSTED."""
+MOST_TRIGGERS: Final = 200
+"""Each is a thread with connections to Kafka."""
+MOST_MESSAGE_BYTES: Final = 65_536
+"""Of one request: metadata of a trigger."""
 
 SCALER: Final = wire.DESCRIPTOR.services_by_name["ExternalScaler"]
 HEALTH: Final = health.DESCRIPTOR.services_by_name["Health"]
@@ -45,11 +53,15 @@ Key = tuple[str, tuple[tuple[str, str], ...]]
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Fleets:
-    """Every requested trigger with its loop. Thread-safe."""
+class TooManyError(PenstockError):
+    """There is no room for one more."""
 
-    def __init__(self, bootstrap: str, defaults: Mapping[str, str]) -> None:
-        self._bootstrap = bootstrap
+
+class Fleets:
+    """Every requested trigger with its loop. ``tls``: KEDA reaches the service by TLS. Thread-safe."""
+
+    def __init__(self, bootstrap: str, defaults: Mapping[str, str], *, tls: bool = False) -> None:
+        self._bootstrap, self._tls = bootstrap, tls
         self._defaults = dict(defaults)
         self._lock = threading.Lock()
         self._fleets: dict[Key, ScaledFleet] = {}
@@ -58,14 +70,19 @@ class Fleets:
         self._news = asyncio.Event()
 
     def of(self, reference: wire.ScaledObjectRef) -> ScaledFleet:
-        """The fleet of a trigger, started if it is new; returns at once. PenstockError if its metadata is wrong."""
+        """The fleet of a trigger, started if it is new; returns at once. PenstockError if its metadata is wrong,
+        TooManyError if it would be one too many.
+        """
         name = f"{reference.namespace or 'default'}/{reference.name}"
         key = (name, tuple(sorted(reference.scalerMetadata.items())))
         with self._lock:
-            self._asked_s[key] = time.monotonic()
             if (known := self._fleets.get(key)) is not None:
+                self._asked_s[key] = time.monotonic()
                 return known
-            trigger = read_trigger(reference.scalerMetadata, self._defaults)
+            trigger = read_trigger(reference.scalerMetadata, self._defaults, tls=self._tls)
+            if len(self._fleets) >= MOST_TRIGGERS:
+                raise TooManyError(f"{MOST_TRIGGERS} triggers are served already; start another `penstock keda`")
+            self._asked_s[key] = time.monotonic()
             log.info("%s: %s on group %s of topic %s", name, trigger.scaler.name, trigger.group, trigger.topic)
             fleet = self._fleets[key] = ScaledFleet(name, trigger, bootstrap=self._bootstrap, notify=self._notify)
             fleet.start()
@@ -169,7 +186,9 @@ class Facade:
             return self._fleets.of(reference)
         except PenstockError as error:
             log.warning("%s/%s: %s", reference.namespace, reference.name, error)
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            full = isinstance(error, TooManyError)
+            code = grpc.StatusCode.RESOURCE_EXHAUSTED if full else grpc.StatusCode.INVALID_ARGUMENT
+            await context.abort(code, str(error))
             raise
 
 
@@ -223,14 +242,17 @@ def _handlers(service: ServiceDescriptor, implementation: object) -> grpc.Generi
     )
 
 
-async def serve(fleets: Fleets, listen: str, stop: asyncio.Event) -> None:
+async def serve(fleets: Fleets, listen: str, stop: asyncio.Event, tls: TlsFiles | None = None) -> None:
     """The gRPC server on ``listen`` (HOST:PORT, port 0 for a free one) until ``stop`` is set. PenstockError if the
     address is not available.
     """
-    server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
+    server = grpc.aio.server(
+        options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES)],
+        maximum_concurrent_rpcs=MOST_CALLS,
+    )
     server.add_generic_rpc_handlers((_handlers(SCALER, Facade(fleets)), _handlers(HEALTH, Health(stop))))
     try:
-        port = server.add_insecure_port(listen)
+        port = server.add_insecure_port(listen) if tls is None else server.add_secure_port(listen, tls.credentials())
     except RuntimeError:
         raise PenstockError(f"--listen {listen}: cannot listen there; name a free HOST:PORT") from None
     await server.start()

@@ -28,8 +28,9 @@ class HpaParameters(HpaRules):
     candidates: ClassVar[Mapping[str, Candidates]] = {
         **HpaRules.candidates,
         "metric": Candidates(("backlog", "rate")),
-        "target_per_replica": Candidates((0.01, 0.03, 0.1, 0.3, 1.0), ("service_rate_per_s", "slo_s")),
-        "target_rate_per_s": Candidates((0.3, 0.45, 0.6, 0.75, 0.9), ("service_rate_per_s",)),
+        # Its controller reads quantities in thousandths.
+        "target_per_replica": Candidates((0.01, 0.03, 0.1, 0.3, 1.0), ("service_rate_per_s", "slo_s"), step=0.001),
+        "target_rate_per_s": Candidates((0.3, 0.45, 0.6, 0.75, 0.9), ("service_rate_per_s",), step=0.001),
     }
     metric: Literal["backlog", "rate", "utilisation"] = "backlog"
     target_per_replica: Positive = 10.0

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import floor
 from typing import ClassVar, Literal
 
+import msgspec
+
 from controller.scalers.shared.base import BaseScaler, CannotDecide, resize
 from controller.scalers.shared.keda import KedaParameters, KedaState, Trigger, keda_step
 from controller.scalers.shared.parameters import Candidates, Count, CountOrZero
@@ -21,8 +23,16 @@ NO_COMMIT = "no commit yet"
 """The monitor's reason for a committed offset that was read and does not exist."""
 
 
-def trigger_lag(p: PartitionObservation, unknown: Mapping[str, str], offset_reset: OffsetReset) -> int:
-    """KEDA's lag of a partition. Raises CannotDecide for an offset that could not be read."""
+def trigger_lag(
+    p: PartitionObservation,
+    unknown: Mapping[str, str],
+    offset_reset: OffsetReset,
+    *,
+    scale_to_zero_on_invalid_offset: bool = False,
+) -> int:
+    """KEDA's lag of a partition. Raises CannotDecide for an offset that could not be read; KEDA itself takes a missing
+    end offset for a lag of 0.
+    """
     if p.lag is not None:
         return p.lag
     field = "end_offset" if p.end_offset is None else "committed_offset"
@@ -30,6 +40,8 @@ def trigger_lag(p: PartitionObservation, unknown: Mapping[str, str], offset_rese
     if p.end_offset is None or said not in (None, NO_COMMIT):
         reason = f" ({said})" if said else ""
         raise CannotDecide(f"lag of partition {p.partition} is unknown: no {field.replace('_', ' ')}{reason}")
+    if scale_to_zero_on_invalid_offset:
+        return 0
     return 1 if offset_reset == "latest" else p.end_offset  # 1 starts one replica, which then commits
 
 
@@ -59,7 +71,11 @@ def even_replicas(total: int, partitions: int, threshold: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class KedaKafkaParameters(KedaParameters):
-    """``lag_threshold`` is L, events per replica. The three switches and ``offset_reset`` are KEDA's."""
+    """``lag_threshold`` is L, events per replica. The five switches and ``offset_reset`` are KEDA's: with
+    ``exclude_persistent_lag`` the HPA does not see the lag of partitions that have committed nothing since the reading
+    before; ``scale_to_zero_on_invalid_offset`` takes a partition without a commit for one without lag. KEDA's
+    ``partitionLimitation`` is not emulated.
+    """
 
     candidates: ClassVar[Mapping[str, Candidates]] = {
         **KedaParameters.candidates,
@@ -70,6 +86,8 @@ class KedaKafkaParameters(KedaParameters):
     allow_idle_consumers: bool = False
     limit_to_partitions_with_lag: bool = False
     ensure_even_distribution: bool = False
+    exclude_persistent_lag: bool = False
+    scale_to_zero_on_invalid_offset: bool = False
     offset_reset: OffsetReset = "latest"
 
     def __post_init__(self) -> None:
@@ -78,7 +96,14 @@ class KedaKafkaParameters(KedaParameters):
             raise ValueError("allow_idle_consumers and limit_to_partitions_with_lag: KEDA takes one of them only")
 
 
-class KedaKafka(BaseScaler[KedaKafkaParameters, KedaState]):
+class KedaKafkaState(msgspec.Struct, frozen=True):
+    """That of KEDA and the HPA, and the committed offset of each partition at the reading before."""
+
+    keda: KedaState = KedaState()
+    committed: Mapping[int, int] = {}
+
+
+class KedaKafka(BaseScaler[KedaKafkaParameters, KedaKafkaState]):
     """Scaling of a consumer group by its lag; partitions as Kafka's range assignor gives them."""
 
     name: ClassVar[str] = "keda-kafka"
@@ -86,24 +111,42 @@ class KedaKafka(BaseScaler[KedaKafkaParameters, KedaState]):
     paper: ClassVar[str] = "KEDA, Kafka trigger"
     emulates: ClassVar[str] = "KEDA"
 
-    def decide(self, observation: StreamObservation, state: KedaState) -> tuple[Decision, KedaState]:
+    def decide(self, observation: StreamObservation, state: KedaKafkaState) -> tuple[Decision, KedaKafkaState]:
         """Lags, their limit, then KEDA's step."""
         p = self.parameters
         try:
-            lags = [trigger_lag(each, observation.unknown, p.offset_reset) for each in observation.partitions]
+            lags = [
+                trigger_lag(
+                    each,
+                    observation.unknown,
+                    p.offset_reset,
+                    scale_to_zero_on_invalid_offset=p.scale_to_zero_on_invalid_offset,
+                )
+                for each in observation.partitions
+            ]
         except CannotDecide as reason:
             return hold(observation.fleet, str(reason)), state
         if not lags:
             return hold(observation.fleet, "no partitions known"), state
+        committed = {each.partition: each.committed_offset for each in observation.partitions}
+        seen_by_hpa = [
+            0 if p.exclude_persistent_lag and before is not None and before == committed[each.partition] else lag
+            for each, lag in zip(observation.partitions, lags, strict=True)
+            for before in (state.committed.get(each.partition),)
+        ]
         capped = capped_lag(
-            lags,
+            seen_by_hpa,
             p.lag_threshold,
             allow_idle_consumers=p.allow_idle_consumers,
             limit_to_partitions_with_lag=p.limit_to_partitions_with_lag,
             ensure_even_distribution=p.ensure_even_distribution,
         )
         trigger = Trigger(capped, p.lag_threshold, active=sum(lags) > p.activation_lag_threshold)
-        wanted, following, terms = keda_step(trigger, observation.time_s, observation.replicas, p, state)
+        wanted, keda, terms = keda_step(trigger, observation.time_s, observation.replicas, p, state.keda)
         partitions = [each.partition for each in observation.partitions]
         why: dict[str, Term] = {"partitions": partitions, "lag": lags, "total_lag_of_group": sum(lags), **terms}
+        if p.exclude_persistent_lag:
+            why["lag_without_persistent"] = seen_by_hpa
+        known = {partition: offset for partition, offset in committed.items() if offset is not None}
+        following = KedaKafkaState(keda, {**state.committed, **known} if p.exclude_persistent_lag else {})
         return resize(observation, wanted, why, range_groups(partitions, wanted)), following

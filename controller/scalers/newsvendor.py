@@ -8,19 +8,27 @@ Marschak, "Optimal Inventory Policy", Econometrica 19 (1951), for the loss funct
 All times of the calculation are in decision intervals T, which is one second of the run; the monitor's slots cover it.
 """
 
-import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, erfc, exp, inf, pi, sqrt
-from typing import ClassVar, Final, NamedTuple
+from math import ceil, erfc, inf, pi, sqrt
+from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from controller.scalers.shared.base import JITTER, CannotDecide, all_reasons
+from controller.scalers.shared.lpt import group_numbers, groups_of, lpt_for_all
+from controller.scalers.shared.newsvendor import Price, clip
+from controller.scalers.shared.parameters import Candidates as Values
 from controller.scalers.shared.parameters import NotNegative, OpenShare, Positive
 from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, Term, hold
 from penstock.plan import match_members, same_grouping
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 LEVEL_GAIN: Final = 0.35
 TREND_GAIN: Final = 0.1
@@ -28,19 +36,11 @@ VARIANCE_GAIN: Final = 0.1
 AHEAD_VARIANCE_GAIN: Final = 0.05
 SHARE_GAIN: Final = 0.03
 SLOT_GAIN: Final = 0.1
-SETTLING_TICKS: Final = 50
-"""Ticks in which estimates take larger steps, 1/t."""
 MARGIN: Final = 0.05
 """Of an interval: the spread of service times around the limit."""
 SPARE: Final = 0.7
 """Of the time between a pause and the limit, the part that a smooth load may use as a buffer."""
 MOST_BUSY: Final = 0.97
-FIRST_PRICE: Final = 0.0025
-PRICE_GAIN: Final = 0.012
-LEAST_PRICE: Final = 0.03
-LARGEST_PRICE: Final = 5.0
-AIM: Final = 0.9
-"""Of the late events that the contract allows, the part that the price aims at."""
 PEAK_TICKS: Final = 600.0
 JUMP_TICKS: Final = 300.0
 JUMP_WEIGHT: Final = 3.0
@@ -77,7 +77,7 @@ class Estimates(msgspec.Struct, frozen=True):
         """β: 0 for smooth arrivals, 1 for all of them in one instant of the interval."""
         s = self.profile
         most = max(s[k] + s[(k + 1) % ARRIVAL_SLOTS] for k in range(ARRIVAL_SLOTS))
-        return _clip((most - 0.2) / 0.6, 0.0, 1.0)
+        return clip((most - 0.2) / 0.6, 0.0, 1.0)
 
     def since_burst(self) -> float:
         """Time from the last burst to now."""
@@ -120,37 +120,6 @@ class Estimates(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(made, forecasts=(*forecasts, made.forecast(ahead - 1)))
 
 
-class Price(msgspec.Struct, frozen=True):
-    """λ, found while the contract is kept or missed. ``value``: replica-intervals per late event; None at the start.
-
-    ``finished``, ``late``: the last counts. ``usual``: finished events per interval, smoothed. ``owed``: steps that
-    were too large for one interval, so that late events in a clump raise the price as much as single ones.
-    """
-
-    value: float | None = None
-    usual: float = 0.0
-    readings: int = 0
-    owed: float = 0.0
-    finished: int | None = None
-    late: int | None = None
-
-    def updated(self, finished: int | None, late: int | None, slo_share: float) -> "Price":
-        """With new counts; unknown ones leave the price as it is."""
-        allowed = AIM * (1 - slo_share)
-        value = self.value if self.value is not None else FIRST_PRICE / allowed**0.75
-        if finished is None or late is None or self.finished is None or self.late is None:
-            return msgspec.structs.replace(self, value=value, finished=finished, late=late)
-        done, missed = max(0, finished - self.finished), max(0, late - self.late)
-        usual = self.usual + 0.02 * (done - self.usual)
-        if self.readings < SETTLING_TICKS:
-            usual = max(usual, done)
-        excess = self.owed + (missed / allowed - done) / max(1.0, usual)
-        step = _clip(excess, -1.5, 25.0)
-        value = _clip(value * exp(PRICE_GAIN * step), LEAST_PRICE, LARGEST_PRICE)
-        owed = max(0.0, excess - step) if value < LARGEST_PRICE else 0.0
-        return Price(value, usual, self.readings + 1, owed, finished, late)
-
-
 class NewsvendorState(RateState, frozen=True):
     """``slots``: arrivals of the last interval by partition, read at ``read_s``. ``fewer``: decisions in a row that
     wanted fewer replicas.
@@ -170,6 +139,10 @@ class NewsvendorParameters(StreamParameters):
     than understated.
     """
 
+    candidates: ClassVar[Mapping[str, Values]] = {
+        "slo_share": Values((0.99, 0.995, 1.0, 1.004, 1.007), ("slo_share",)),
+        "slo_s": Values((0.8, 1.0), ("slo_s",)),
+    }
     slo_s: Positive = 0.5
     slo_share: OpenShare = 0.99
     start_up_s: NotNegative = 1.2
@@ -216,28 +189,75 @@ class Fleet(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A number of replicas with the grouping that it would end with. ``at_once``: no replica has to start first."""
+    """A number of replicas with the grouping that it would end with."""
 
     replicas: int
     groups: Groups
     changed: bool
-    at_once: bool
 
 
-class Score(NamedTuple):
-    """Expected late events: per interval with this capacity and after a jump, of those that wait now, and of those that
-    the rebalance stops. ``cost``: of the candidate, in replica-intervals over the horizon.
+class Candidates(NamedTuple):
+    """All candidates: one row each. ``group_of`` has the group of each partition, −1 for none. ``at_once``: no replica
+    has to start first.
     """
 
-    missed: float
-    jump: float
-    waiting: float
-    paused: float
-    cost: float
+    replicas: Ints
+    group_of: Ints
+    changed: Bools
+    at_once: Bools
+
+    def groups(self, index: int) -> Groups:
+        """The grouping of a candidate."""
+        return groups_of(self.group_of[index].tolist(), int(self.group_of[index].max()) + 1)
+
+
+class Loads(NamedTuple):
+    """The groups of several groupings in one row. Of each group, ``share`` (q): its part of the arrivals, ``lag`` (l):
+    its waiting events. ``first``: where the groups of each grouping begin, ``sizes``: how many they are.
+    """
+
+    share: Floats
+    lag: Floats
+    first: Ints
+    sizes: Ints
+
+    @classmethod
+    def of(cls, group_of: Ints, shares: Sequence[float], lags: Sequence[float]) -> "Loads":
+        """From the group of each partition, one row a grouping."""
+        sizes = np.maximum(group_of.max(axis=1), 0) + 1
+        first, total = np.cumsum(sizes) - sizes, int(sizes.sum())
+        flat = np.where(group_of < 0, total, group_of + first[:, None]).ravel()
+
+        def by_group(values: Sequence[float]) -> Floats:
+            every: Floats = np.tile(np.asarray(values, dtype=np.float64), len(group_of))
+            return np.bincount(flat, every, total + 1)[:total].astype(np.float64)
+
+        return cls(by_group(shares), by_group(lags), first, sizes)
+
+    def total(self, late: Floats) -> Floats:
+        """By grouping, the sum over its groups."""
+        total: Floats = np.add.reduceat(late, self.first)
+        return total
+
+    def each(self, value: Floats) -> Floats:
+        """By group, the value of its grouping."""
+        return np.repeat(value, self.sizes)
+
+
+class Scores(NamedTuple):
+    """By candidate, expected late events: per interval with this capacity and after a jump, of those that wait now, and
+    of those that the rebalance stops. ``cost``: in replica-intervals over the horizon.
+    """
+
+    missed: Floats
+    jump: Floats
+    waiting: Floats
+    paused: Floats
+    cost: Floats
 
 
 class Outlook(NamedTuple):
-    """What a candidate is scored on."""
+    """What candidates are scored on."""
 
     fleet: Fleet
     estimates: Estimates
@@ -251,20 +271,20 @@ class Outlook(NamedTuple):
         """m: events of the next interval, or of the first in which a replica requested now serves, if that is more."""
         return max(self.estimates.forecast(0), self.estimates.forecast(self.fleet.ahead - 1))
 
-    def score(self, candidate: Candidate, packed: Groups) -> Score:
-        """J of a candidate. ``packed``: LPT(n), on which a jump would fall."""
-        missed, jump = self.missed(candidate.groups), self.after_a_jump(packed)
-        waiting = self.waiting(candidate)
-        paused = self.paused(candidate) if candidate.changed else 0.0
+    def loads(self, group_of: Ints) -> Loads:
+        """Shares of the arrivals and waiting events by group."""
+        return Loads.of(group_of, self.estimates.shares, self.lags)
+
+    def score(self, candidates: Candidates, packed: Ints) -> Scores:
+        """J of all candidates. ``packed``: LPT(n) for n from 1 on, on which a jump would fall."""
+        loads = self.loads(candidates.group_of)
+        missed, jump = self.missed(loads), self.after_a_jump(packed)[candidates.replicas - 1]
+        waiting, paused = self.waiting(candidates, loads), self.paused(candidates, loads)
         horizon = self.fleet.horizon
-        cost = horizon * (candidate.replicas + self.price * (missed + jump)) + self.price * (waiting + paused)
-        return Score(missed, jump, waiting, paused, cost)
+        cost = horizon * (candidates.replicas + self.price * (missed + jump)) + self.price * (waiting + paused)
+        return Scores(missed, jump, waiting, paused, cost)
 
-    def load(self, group: Sequence[int]) -> tuple[float, float]:
-        """(q, l): a group's share of the arrivals and its waiting events."""
-        return sum(self.estimates.shares[p] for p in group), sum(self.lags[p] for p in group)
-
-    def missed(self, groups: Groups) -> float:
+    def missed(self, loads: Loads) -> Floats:
         """Late events per interval. The load of a group is normal: counted noise, the split over partitions, and the
         error of the forecast. Of a burst, only what exceeds the capacity up to the limit is late; of a smooth load
         on an overloaded replica, soon everything.
@@ -275,56 +295,59 @@ class Outlook(NamedTuple):
         own = min(e.variance, m)
         common = max(0.0, max(e.ahead_variance, e.variance) - own)
         buffer = SPARE * max(0.0, limit - pause - MARGIN) / limit
-        total = 0.0
-        for group in groups:
-            q, lag = self.load(group)
-            if q <= 0:
-                continue
-            smooth = rate * (1 + buffer * limit / tau) - lag / tau if buffer > 0 else MOST_BUSY * rate
-            burst = rate * limit - max(0.0, lag - rate * until_burst)
-            capacity, mean = beta * burst + (1 - beta) * smooth, m * q
-            variance = (beta + (1 - beta) / tau) * (mean * (1 - q) + q * q * own) + q * q * common
-            deviation = sqrt(max(variance, 1e-9))
-            z = (capacity - mean) / deviation
-            total += beta * deviation * (_density(z) - z * _above(z)) + (1 - beta) * mean * _above(z)
-        return total
+        q, lag = loads.share, loads.lag
+        smooth = rate * (1 + buffer * limit / tau) - lag / tau if buffer > 0 else np.full_like(lag, MOST_BUSY * rate)
+        burst = rate * limit - np.maximum(0.0, lag - rate * until_burst)
+        capacity, mean = beta * burst + (1 - beta) * smooth, m * q
+        variance = (beta + (1 - beta) / tau) * (mean * (1 - q) + q * q * own) + q * q * common
+        deviation = np.sqrt(np.maximum(variance, 1e-9))
+        z = (capacity - mean) / deviation
+        above = _above(z)
+        late = beta * deviation * (_density(z) - z * above) + (1 - beta) * mean * above
+        return loads.total(np.where(q > 0, late, 0.0))
 
-    def waiting(self, candidate: Candidate) -> float:
-        """Events that wait now and cannot be finished in time."""
+    def waiting(self, candidates: Candidates, loads: Loads) -> Floats:
+        """Events that wait now and cannot be finished in time: in the candidate's groups, or in those of now until its
+        replicas have started.
+        """
         rate, limit, _, pause, _ = self.fleet
-        left = max(0.0, limit - self.oldest - (pause if candidate.changed and candidate.at_once else 0.0))
-        groups = candidate.groups if candidate.at_once else self.in_force
-        return sum(max(0.0, self.load(group)[1] - rate * left) for group in groups)
+        stopped = np.where(candidates.changed & candidates.at_once, pause, 0.0)
+        left = np.maximum(0.0, limit - self.oldest - stopped)
+        later = sum(
+            max(0.0, sum(self.lags[p] for p in group) - rate * max(0.0, limit - self.oldest)) for group in self.in_force
+        )
+        at_once = loads.total(np.maximum(0.0, loads.lag - rate * loads.each(left)))
+        return np.where(candidates.at_once, at_once, later)
 
-    def paused(self, candidate: Candidate) -> float:
+    def paused(self, candidates: Candidates, loads: Loads) -> Floats:
         """Events that the rebalance makes late."""
         rate, limit, _, pause, cooperative = self.fleet
-        e, m, groups = self.estimates, self.events, candidate.groups
-        stopped = sum(e.shares[p] for p in moved(self.in_force, groups)) if cooperative else 1.0
+        e, m, q = self.estimates, self.events, loads.share
+        stopped = np.ones(len(candidates.replicas))
+        if cooperative:
+            for index in np.flatnonzero(candidates.changed).tolist():
+                stopped[index] = sum(e.shares[p] for p in moved(self.in_force, candidates.groups(index)))
         beta, until_burst = e.burstiness(), 1 - e.since_burst()
-        full = candidate.replicas * rate
-        idle = max(0.0, limit - m / full)
-        burst = m * stopped * max(0.0, pause - until_burst - idle) * min(4.0, full / max(0.1 * full, full - m))
-        smooth = 0.0
-        for group in groups:
-            q, lag = self.load(group)
-            late = max(0.0, pause + lag / rate + MARGIN - limit)
-            smooth += m * q * stopped * late / max(0.1, 1 - m * q / rate)
-        return beta * burst + (1 - beta) * smooth
+        full = candidates.replicas * rate
+        idle = np.maximum(0.0, limit - m / full)
+        lengthened = np.minimum(4.0, full / np.maximum(0.1 * full, full - m))
+        burst = m * stopped * np.maximum(0.0, pause - until_burst - idle) * lengthened
+        late = np.maximum(0.0, pause + loads.lag / rate + MARGIN - limit)
+        smooth = loads.total(m * q * loads.each(stopped) * late / np.maximum(0.1, 1 - m * q / rate))
+        return np.where(candidates.changed, beta * burst + (1 - beta) * smooth, 0.0)
 
-    def after_a_jump(self, packed: Groups) -> float:
+    def after_a_jump(self, packed: Ints) -> Floats:
         """Late events per interval if the load may jump to its peak while no replica can be added in time."""
         rate, limit, start_up, pause, _ = self.fleet
-        e, beta, total = self.estimates, self.estimates.burstiness(), 0.0
+        e, beta = self.estimates, self.estimates.burstiness()
         if e.jumps < 1e-5:
-            return 0.0
-        exposed = start_up + 0.5 + pause
-        for group in packed:
-            x = e.peak * self.load(group)[0]
-            smooth = x * max(0.0, exposed + limit - limit * rate / (x - rate)) if x > rate else 0.0
-            burst = max(max(0.0, x - rate * limit) * exposed, smooth)
-            total += beta * burst + (1 - beta) * smooth
-        return e.jumps * total
+            return np.zeros(len(packed))
+        loads, exposed = self.loads(packed), start_up + 0.5 + pause
+        x = e.peak * loads.share
+        excess = np.maximum(x - rate, 1e-9)
+        smooth = np.where(x > rate, x * np.maximum(0.0, exposed + limit - limit * rate / excess), 0.0)
+        burst = np.maximum(np.maximum(0.0, x - rate * limit) * exposed, smooth)
+        return e.jumps * loads.total(beta * burst + (1 - beta) * smooth)
 
 
 class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
@@ -365,38 +388,42 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
 def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Term]]:
     """The candidate of the least cost, the present one if none is cheaper, with the arithmetic."""
     ready, starting = tick.observation.replicas.joined, tick.replicas - tick.observation.replicas.joined
-    weights = [
-        max(1.0, outlook.estimates.forecast(0)) * share + lag
-        for share, lag in zip(outlook.estimates.shares, outlook.lags, strict=True)
-    ]
-    packed = {n: lpt(weights, n) for n in range(1, tick.most + 1)}
-    keep = Candidate(tick.replicas, tick.current, changed=starting > 0, at_once=starting == 0)
-    candidates = [keep] if 0 < tick.replicas <= tick.most else []
-    if candidates and not starting and not same_grouping(packed[tick.replicas], tick.current):
-        candidates.append(Candidate(tick.replicas, packed[tick.replicas], changed=True, at_once=True))
-    at_once = outlook.fleet.start_up == 0
-    candidates += [
-        Candidate(n, groups, changed=True, at_once=at_once or n <= ready)
-        for n, groups in packed.items()
-        if n != tick.replicas or not candidates
-    ]
-    scores = [outlook.score(each, packed[each.replicas]) for each in candidates]
+    shares, lags = np.asarray(outlook.estimates.shares), np.asarray(outlook.lags, dtype=np.float64)
+    packed = lpt_for_all((np.maximum(1.0, outlook.estimates.forecast(0)) * shares + lags).tolist(), tick.most)
+    now = tick.replicas
+    others = np.arange(1, tick.most + 1)
+    first: list[tuple[int, Any, bool, bool]] = []
+    if 0 < now <= tick.most:
+        others = others[others != now]
+        first.append((now, group_numbers(tick.current, len(tick.partitions)), starting > 0, starting == 0))
+        if not starting and not same_grouping(groups_of(packed[now - 1].tolist(), now), tick.current):
+            first.append((now, packed[now - 1], True, True))
+    candidates = Candidates(
+        np.array([*(each[0] for each in first), *others.tolist()], dtype=np.int64),
+        np.array([*(each[1] for each in first), *packed[others - 1]], dtype=np.int64),
+        np.array([*(each[2] for each in first), *[True] * len(others)]),
+        np.array([*(each[3] for each in first), *(others <= ready if outlook.fleet.start_up else others > 0).tolist()]),
+    )
+    scores = outlook.score(candidates, packed)
+    cost = scores.cost.tolist()
     best = 0
-    for index, score in enumerate(scores):
-        if score.cost < scores[best].cost - TIE:
+    for index, each in enumerate(cost):
+        if each < cost[best] - TIE:
             best = index
+    replicas, changed = int(candidates.replicas[best]), bool(candidates.changed[best])
+    groups = tick.current if first and best == 0 else groups_of(candidates.group_of[best].tolist(), replicas)
     why: dict[str, Term] = {
-        "candidates": [each.replicas for each in candidates],
-        "regrouped": [each.changed for each in candidates],
-        "late_by_load": [score.missed for score in scores],
-        "late_by_jump": [score.jump for score in scores],
-        "late_waiting": [score.waiting for score in scores],
-        "late_by_pause": [score.paused for score in scores],
-        "cost": [score.cost for score in scores],
+        "candidates": candidates.replicas.tolist(),
+        "regrouped": candidates.changed.tolist(),
+        "late_by_load": scores.missed.tolist(),
+        "late_by_jump": scores.jump.tolist(),
+        "late_waiting": scores.waiting.tolist(),
+        "late_by_pause": scores.paused.tolist(),
+        "cost": cost,
         "chosen": best,
-        "wanted": candidates[best].replicas,
+        "wanted": replicas,
     }
-    return candidates[best], why
+    return Candidate(replicas, groups, changed), why
 
 
 def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters) -> dict[str, Term]:
@@ -458,17 +485,6 @@ def age_of_oldest(lags: Sequence[float], slots: Sequence[Sequence[int]], earlier
     return oldest
 
 
-def lpt(weights: Sequence[float], groups: int) -> Groups:
-    """Partitions by falling weight, each to the least loaded group: longest processing time first (Graham 1969)."""
-    loads = [(0.0, 0, index) for index in range(groups)]
-    members: list[list[int]] = [[] for _ in range(groups)]
-    for partition in sorted(range(len(weights)), key=lambda p: (-weights[p], p)):
-        load, count, index = loads[0]
-        members[index].append(partition)
-        heapq.heapreplace(loads, (load + weights[partition], count + 1, index))
-    return tuple(tuple(sorted(each)) for each in members)
-
-
 def moved(before: Groups, after: Groups) -> set[int]:
     """Partitions that change their replica when groups are matched to replicas by overlap."""
     names = [str(index) for index in range(max(len(before), len(after)))]
@@ -477,14 +493,11 @@ def moved(before: Groups, after: Groups) -> set[int]:
     return {p for name in names for p in matched[name] if p not in held[name]}
 
 
-def _clip(value: float, least: float, most: float) -> float:
-    return max(least, min(value, most))
+def _density(z: Floats) -> Floats:
+    density: Floats = np.exp(-z * z / 2) / sqrt(2 * pi)
+    return density
 
 
-def _density(z: float) -> float:
-    return exp(-z * z / 2) / sqrt(2 * pi)
-
-
-def _above(z: float) -> float:
+def _above(z: Floats) -> Floats:
     """1 − Φ(z)."""
-    return erfc(z / sqrt(2)) / 2
+    return np.fromiter(map(erfc, (z / sqrt(2)).tolist()), np.float64, len(z)) / 2

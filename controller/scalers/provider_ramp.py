@@ -11,7 +11,7 @@ import msgspec
 
 from controller.queueing.rounding import TOLERANCE, rounded_down
 from controller.scalers.shared.base import check_known, resize
-from controller.scalers.shared.parameters import Count, NotNegative, Parameters, Positive
+from controller.scalers.shared.parameters import Count, CountOrZero, NotNegative, Parameters, Positive
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step
 from penstock.contracts import FleetObservation, Term
 
@@ -20,12 +20,14 @@ from penstock.contracts import FleetObservation, Term
 class ProviderRampParameters(Parameters):
     """``step`` containers more every ``ramp_s`` while there is backlog, up to ``max_containers``.
 
-    After ``idle_s`` without backlog as many go again, down to one; None: they stay.
+    After ``idle_s`` without backlog as many go again, down to ``min_containers``; None: they stay. With 0 the next
+    event that waits brings the first container at once.
     """
 
     ramp_s: Positive = 2.0
     step: Count = 1
     max_containers: Count = 30
+    min_containers: CountOrZero = 1
     idle_s: NotNegative | None = None
 
 
@@ -46,7 +48,7 @@ class ProviderRamp(SingleFleetScaler[ProviderRampParameters, RampState]):
         """The first container at once, then one step an interval. Intervals that no tick fell into bring nothing."""
         p, now_s, current = self.parameters, part.time_s, part.replicas.current
         if state.interval_s is None:
-            return resize(part, max(1, current), {"containers": current}), RampState(interval_s=now_s)
+            return resize(part, max(p.min_containers, current), {"containers": current}), RampState(interval_s=now_s)
         check_known(part, "backlog")
         assert part.backlog is not None
         waiting = part.backlog > 0
@@ -54,11 +56,13 @@ class ProviderRamp(SingleFleetScaler[ProviderRampParameters, RampState]):
         intervals = rounded_down((now_s - state.interval_s) / p.ramp_s)
         began_s = state.interval_s + max(0, intervals) * p.ramp_s
         why: dict[str, Term] = {"containers": current, "backlog": part.backlog, "intervals": intervals}
-        target = max(1, current)
-        if intervals > 0 and waiting:
+        target = max(p.min_containers, current)
+        if waiting and current == 0:
+            target, began_s = max(1, target), now_s
+        elif intervals > 0 and waiting:
             target = max(target, min(current + p.step, p.max_containers))
         elif intervals > 0 and idle_since_s is not None and p.idle_s is not None:
             why["idle_for_s"] = now_s - idle_since_s
             if now_s - idle_since_s >= p.idle_s - TOLERANCE:
-                target = max(1, current - p.step)
+                target = max(p.min_containers, current - p.step)
         return resize(part, target, why), RampState(began_s, idle_since_s)

@@ -106,7 +106,7 @@ def advise(
             needs=needs,
         )
     best = met[0]
-    by_the_book = next((row for row in published if row.met), None)
+    best_published = next((row for row in published if row.met), None)
     saved = None if constant is None else 1 - best.replica_minutes / constant.replica_minutes
     parameters = {row.scaler: trials.parameters(row.scaler, _setting(row)) for row in met}
     limit = plan.experiment.max_replicas
@@ -117,9 +117,9 @@ def advise(
     }
     given = _settings_line(best, parameters[best.scaler].parameters)
     return Advice(
-        sentence=_met(request, best, by_the_book, met[1:], constant),
+        sentence=_met(request, best, best_published, met[1:], constant),
         best=best,
-        best_published=by_the_book,
+        best_published=best_published,
         closest=None,
         constant_fleet=constant,
         saved=saved,
@@ -132,7 +132,7 @@ def advise(
 
 
 def _met(
-    request: AdviceRequest, best: Row, by_the_book: Row | None, others: Sequence[Row], constant: ConstantFleet | None
+    request: AdviceRequest, best: Row, best_published: Row | None, others: Sequence[Row], constant: ConstantFleet | None
 ) -> str:
     kept = (
         f"keeps {share(best.rest_share)} of the events within {duration(request.slo)} on the part of the trace that "
@@ -150,12 +150,12 @@ def _met(
         parts.append(f"{less} than a constant fleet of {constant.replicas}")
     if others:
         parts.append(f"the next, {others[0].scaler}, costs {_more(others[0], best)}")
-    if by_the_book is None:
+    if best_published is None:
         parts.append("with published settings none meets it")
     elif not best.published:
         parts.append(
-            f"with published settings the cheapest is {by_the_book.scaler}, {_cost(by_the_book)}, "
-            f"{_more(by_the_book, best)}"
+            f"with published settings the cheapest is {best_published.scaler}, {_cost(best_published)}, "
+            f"{_more(best_published, best)}"
         )
     return "; ".join(parts)
 

@@ -52,8 +52,8 @@ def constant_fleet(parts: Mapping[PartName, Part], request: AdviceRequest, carry
     def keeps(replicas: int) -> bool:
         return _all_meet(
             [
-                Trial(spec=_constant(part.experiment, replicas, seed), schedule=str(part.schedules[seed]))
-                for part in parts.values()
+                Trial(spec=_constant(parts[name].experiment, replicas, seed), schedule=str(parts[name].schedules[seed]))
+                for name in PARTS
                 for seed in seeds_of(request)
             ],
             request.share,

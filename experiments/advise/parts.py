@@ -1,8 +1,11 @@
-"""The trace in two parts: settings are chosen on the first one and proven on the rest."""
+"""The trace in two parts: settings are chosen on the first one and proven on the rest. Of a long first part, most
+settings are tried on an excerpt only.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -10,19 +13,33 @@ from experiments.advise.request import AdviceRequest
 from experiments.advise.trials import Part, PartName
 from experiments.experiment import Options, run_spec
 from experiments.replay.plan import TracePlan, on_trace, schedule_on
-from experiments.replay.trace import OwnTrace
+from experiments.replay.trace import Floats, OwnTrace
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.schedule import Schedule
 
-SHORTEST_S = 10
+SHORTEST_S: Final = 10
 """Of a part."""
+EXCERPT_S: Final = 3600
+"""Length of the excerpt of a first part that is at least three times as long; of a very long one
+``EXCERPT_SHARE``.
+"""
+EXCERPT_SHARE: Final = 1 / 12
+BLOCKS: Final = 12
+"""Of which an excerpt consists at most."""
+BLOCK_S: Final = 100
+"""The least length of a block: windows and hold times have to fit."""
+
+Span = tuple[int, int]
+"""From, to: seconds."""
 
 
 def parts_of(
     plan: TracePlan, request: AdviceRequest, options: Options, scaler: str, folder: Path
 ) -> dict[PartName, Part]:
-    """Both parts, with their arrivals by every seed in ``folder``: those of the whole trace, cut in two."""
+    """Both parts, with their arrivals by every seed in ``folder``: those of the whole trace, cut in two; and the
+    excerpt of a long first part, by the first seed.
+    """
     seconds = plan.trace.seconds
     split_s = round(seconds * request.chosen_on)
     if min(split_s, seconds - split_s) < SHORTEST_S:
@@ -30,21 +47,42 @@ def parts_of(
             f"{plan.trace.path}: {seconds} s, of which settings are chosen on {split_s} s: each part needs at least "
             f"{SHORTEST_S} s; give a longer trace, or another --chosen-on"
         )
-    bounds: dict[PartName, tuple[int, int]] = {"first": (0, split_s), "rest": (split_s, seconds)}
-    files: dict[PartName, dict[int, Path]] = {"first": {}, "rest": {}}
+    spans: dict[PartName, Sequence[Span]] = {"first": [(0, split_s)], "rest": [(split_s, seconds)]}
+    if excerpt := excerpt_of(plan.trace.rate_per_s[:split_s]):
+        spans["excerpt"] = excerpt
+    files: dict[PartName, dict[int, Path]] = {name: {} for name in spans}
     for seed in seeds_of(request):
         spec = run_spec(plan.experiment, scaler, replace(options, seed=seed), run="advise")
         schedule = schedule_on(plan, spec)
-        for name, (from_s, to_s) in bounds.items():
+        for name, each in spans.items():
+            if name == "excerpt" and seed != request.seed:
+                continue
             files[name][seed] = file = folder / f"{name}-{seed}.parquet"
-            _cut(schedule, from_s, to_s).write(file)
+            _cut(schedule, each).write(file)
     return {
         name: Part(
-            on_trace(plan.experiment, request, _cut_trace(plan.trace, *bounds[name]), folder / f"{name}.csv"),
+            on_trace(plan.experiment, request, _cut_trace(plan.trace, spans[name]), folder / f"{name}.csv"),
             files[name],
         )
-        for name in bounds
+        for name in spans
     }
+
+
+def excerpt_of(rate_per_s: Floats) -> list[Span]:
+    """Blocks that stand for all of a long load, in order of time; none of a short one.
+
+    The blocks of the load are sorted by their highest rate and divided into groups of equal size, of each of which the
+    middle one is taken: a spike is about as frequent in the excerpt as in the whole.
+    """
+    seconds = len(rate_per_s)
+    length_s = max(EXCERPT_S, round(EXCERPT_SHARE * seconds))
+    if seconds < 3 * length_s:
+        return []
+    block_s = max(BLOCK_S, length_s // BLOCKS)
+    highest = rate_per_s[: seconds // block_s * block_s].reshape(-1, block_s).max(axis=1)
+    groups = np.array_split(np.argsort(highest, kind="stable"), length_s // block_s)
+    chosen = sorted(int(each[len(each) // 2]) for each in groups)
+    return [(number * block_s, (number + 1) * block_s) for number in chosen]
 
 
 def seeds_of(request: AdviceRequest) -> Sequence[int]:
@@ -52,16 +90,24 @@ def seeds_of(request: AdviceRequest) -> Sequence[int]:
     return range(request.seed, request.seed + request.seeds)
 
 
-def _cut(schedule: Schedule, from_s: int, to_s: int) -> Schedule:
-    first, last = np.searchsorted(schedule.intended_offset_ns, [from_s * NANOS_PER_SECOND, to_s * NANOS_PER_SECOND])
+def _cut(schedule: Schedule, spans: Sequence[Span]) -> Schedule:
+    """The arrivals of these spans, one after the other."""
+    offset_ns, rows, start_s = [], [], 0
+    for from_s, to_s in spans:
+        bounds_ns = [from_s * NANOS_PER_SECOND, to_s * NANOS_PER_SECOND]
+        within = slice(*np.searchsorted(schedule.intended_offset_ns, bounds_ns))
+        offset_ns.append(schedule.intended_offset_ns[within] + (start_s - from_s) * NANOS_PER_SECOND)
+        rows.append(schedule.partition[within])
+        start_s += to_s - from_s
     return replace(
         schedule,
-        intended_offset_ns=schedule.intended_offset_ns[first:last] - from_s * NANOS_PER_SECOND,
-        partition=schedule.partition[first:last],
-        duration_s=float(to_s - from_s),
+        intended_offset_ns=np.concatenate(offset_ns),
+        partition=np.concatenate(rows),
+        duration_s=float(start_s),
     )
 
 
-def _cut_trace(trace: OwnTrace, from_s: int, to_s: int) -> OwnTrace:
+def _cut_trace(trace: OwnTrace, spans: Sequence[Span]) -> OwnTrace:
     """Its rates; the events themselves are in the schedule."""
-    return replace(trace, rate_per_s=trace.rate_per_s[from_s:to_s], partition_share=None, offset_ns=None, placed=None)
+    rate_per_s = np.concatenate([trace.rate_per_s[from_s:to_s] for from_s, to_s in spans])
+    return replace(trace, rate_per_s=rate_per_s, partition_share=None, offset_ns=None, placed=None)

@@ -1,26 +1,42 @@
-"""The search: every scaler at its best on the first part of the trace, then proven on the rest by several seeds."""
+"""The search: every scaler at its best on the first part of the trace, then proven on the rest by several seeds.
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+Of a long first part, most settings are tried on an excerpt, and the best of them on all of it. A trial that can no
+longer win is given up.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from math import inf
 from typing import Final
 
 import msgspec
 
 from experiments.advise.settings import Setting, Space
-from experiments.advise.trial import Outcome
+from experiments.advise.trial import Limits, Outcome
 from experiments.advise.trials import PartName, Trials, Wanted
 from experiments.advise.workers import CarryOut
 
 PARTS: Final[tuple[PartName, ...]] = ("first", "rest")
-ROUNDS: Final = 4
-"""Of refinement around the best settings."""
-TOO_DEAR: Final = 1.6
-"""A scaler whose best costs so many times the cheapest of all is refined no further."""
+TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25)
+"""Rounds of refinement around the best settings: a scaler whose best costs so many times the cheapest of all is refined
+no further.
+"""
+GIVEN_UP_LATE: Final = 5.0
+"""A trial is given up when so many times the late events that are allowed are late, of the whole length."""
+GIVEN_UP_COST: Final = 1.6
+"""Or when it has cost so many times the cheapest known that keeps the share."""
+TRIED_S: Final = 36_000.0
+"""Simulated time that a scaler gets on a whole first part after the excerpt, and on the rest, in each step."""
+FEWEST: Final = 3
+"""Settings in such a step, however long the part is."""
 PROVEN: Final = 8
-"""Settings of a scaler that are proven on the rest: as many from its cheapest to its safest, and its cheapest ones."""
-RESCUED: Final = 24
-"""Settings that are proven at a time where none of those was."""
-CLOSE: Final = 1.3
+"""Settings of a scaler that are proven on the rest: as many from its cheapest to its safest."""
+CHEAPEST: Final = 12
+"""And its cheapest ones."""
+RESCUED: Final = 8
+"""Settings of a scaler that are proven at a time where none of those was."""
+RESCUES: Final = 9
+"""How often."""
+CLOSE: Final = 1.1
 """Settings that cost at most so many times the cheapest are proven by all seeds."""
 
 
@@ -62,46 +78,93 @@ class Search:
     ) -> None:
         self._trials, self._carry_out, self._share, self._seeds = trials, carry_out, wanted_share, seeds
         self._phase = phase
+        self._seen: dict[tuple[PartName, str], dict[Setting, Outcome]] = {}
+        self._part: PartName = "first"
 
     # --- on the first part -------------------------------------------------------------------------------------------
 
     def choose(self, spaces: Sequence[Space]) -> None:
         """Try the settings of every scaler, then those around its best ones."""
         seed = self._seeds[0]
+        self._part = "excerpt" if "excerpt" in self._trials.parts else "first"
         self._phase("settings")
         self._measure(spaces, lambda space: space.first(seed))
-        for number in range(ROUNDS):
-            self._phase(f"refinement {number + 1} of {ROUNDS}")
+        for number, too_dear in enumerate(TOO_DEAR):
+            self._phase(f"refinement {number + 1} of {len(TOO_DEAR)}")
+            self._refine(spaces, too_dear)
+        if self._part == "excerpt":
+            # What is the cheapest on an excerpt keeps too few events on the whole now and then, or keeps them with
+            # more than it needs.
             cheapest = min(self._costs(space.scaler) for space in spaces)
-            self._measure(
-                [space for space in spaces if self._costs(space.scaler) <= TOO_DEAR * cheapest],
-                lambda space: space.around(self._good(space.scaler), self._tried(space.scaler)),
-            )
+            promising = {space.scaler: self._promising(space.scaler, cheapest) for space in spaces}
+            self._part = "first"
+            self._phase("whole first part")
+            self._measure(spaces, lambda space: [(), *promising[space.scaler]])
+            self._phase("whole first part, refinement")
+            self._refine(spaces, TOO_DEAR[-1], self._affordable("first"))
+
+    def _refine(self, spaces: Sequence[Space], too_dear: float, most: int | None = None) -> None:
+        cheapest = min(self._costs(space.scaler) for space in spaces)
+
+        def around(space: Space) -> list[Setting]:
+            tried = self._tried(space.scaler)
+            return space.around(self._good(space.scaler), tried, lambda one, other: tried[one] == tried[other])[:most]
+
+        self._measure([space for space in spaces if self._promises(space.scaler) <= too_dear * cheapest], around)
+
+    def _affordable(self, part: PartName) -> int:
+        """Settings of a scaler that one step tries on a part after the excerpt."""
+        return max(FEWEST, round(TRIED_S / (60 * self._trials.parts[part].minutes)))
+
+    def _promising(self, scaler: str, cheapest: float) -> list[Setting]:
+        """Settings for the whole first part: half of them the cheapest on the excerpt, the others from there to the
+        safest; also some that keep a little less than the share there. Few of a scaler that is far dearer than another.
+        """
+        late, most = 1 - self._share, self._affordable("first")
+        front = self._front(scaler, 1 - 2 * late)
+        if not front or self._costs(scaler) > TOO_DEAR[-1] * cheapest:
+            return self._few(scaler, most)
+        return list(dict.fromkeys([*_spread(front, most - most // 2), *self._cheapest(scaler)[: most // 2]]))
 
     def _measure(self, spaces: Sequence[Space], settings: Callable[[Space], Iterable[Setting]]) -> None:
-        wanted = [Wanted(space.scaler, each, "first", self._seeds[0]) for space in spaces for each in settings(space)]
-        self._trials.measure(wanted, self._carry_out)
+        least_cost = min((self._costs(space.scaler) for space in spaces), default=inf)
+        limits = Limits(
+            late_share=GIVEN_UP_LATE * (1 - self._share), replica_minutes=GIVEN_UP_COST * least_cost
+        )  # of what was known before this step, so that a request which continues decides alike
+        wanted = [self._wanted(space.scaler, each) for space in spaces for each in settings(space)]
+        self._trials.measure(wanted, self._carry_out, limits)
+        for each in wanted:
+            outcome = self._trials.found(each, limits)
+            if outcome is not None and not outcome.error:
+                self._seen.setdefault((each.part, each.scaler), {})[each.setting] = outcome
+
+    def _wanted(self, scaler: str, setting: Setting) -> Wanted:
+        return Wanted(scaler, setting, self._part, self._seeds[0])
 
     def _tried(self, scaler: str) -> dict[Setting, Outcome]:
-        """Settings of a scaler on the first part under which it did not fail."""
-        return {
-            wanted.setting: outcome
-            for wanted, outcome in self._trials.outcomes.items()
-            if (wanted.scaler, wanted.part, wanted.seed) == (scaler, "first", self._seeds[0]) and not outcome.error
-        }
+        """Settings of a scaler on the part that chooses now, under which it did not fail."""
+        return self._seen.get((self._part, scaler), {})
 
     def _costs(self, scaler: str) -> float:
         """Of its cheapest setting that meets the SLO; infinite if none does."""
-        tried = self._tried(scaler)
-        return min((each.replica_minutes for each in tried.values() if each.slo_share >= self._share), default=math.inf)
+        tried = self._tried(scaler).values()
+        return min((o.replica_minutes for o in tried if o.slo_share >= self._share and not o.given_up), default=inf)
 
-    def _front(self, scaler: str) -> list[Setting]:
-        """Settings that meet the SLO, from the cheapest to the safest: each dearer one keeps more than those before."""
+    def _promises(self, scaler: str) -> float:
+        """Of its cheapest setting that meets the SLO, or of the one that comes closest, if that is cheaper."""
+        closest = max(self._tried(scaler).values(), key=lambda each: each.slo_share, default=None)
+        return min(self._costs(scaler), inf if closest is None else closest.replica_minutes)
+
+    def _front(self, scaler: str, share: float | None = None) -> list[Setting]:
+        """Settings that keep the wanted share (or ``share``), from the cheapest to the safest: each dearer one keeps
+        more than those before.
+        """
+        share = self._share if share is None else share
         tried = sorted(self._tried(scaler).items(), key=lambda each: (each[1].replica_minutes, -each[1].slo_share))
         front: list[Setting] = []
         kept = -1.0
         for setting, outcome in tried:
-            if outcome.slo_share > kept and outcome.slo_share >= self._share:
+            if outcome.slo_share > kept and outcome.slo_share >= share and not outcome.given_up:
                 front.append(setting)
                 kept = outcome.slo_share
         return front
@@ -112,36 +175,80 @@ class Search:
         """
         tried, front = self._tried(scaler), self._front(scaler)
         if not front:
-            return sorted(tried, key=lambda each: -tried[each].slo_share)[:2]
+            return sorted(tried, key=lambda each: (-round(tried[each].slo_share, 3), tried[each].replica_minutes))[:2]
         late = 1 - self._share
         safe = (next((each for each in front if 1 - tried[each].slo_share <= part * late), None) for part in (0.5, 0.1))
         return list(dict.fromkeys([front[0], *(each for each in safe if each is not None)]))
+
+    def _few(self, scaler: str, most: int) -> list[Setting]:
+        """Half as many as of other scalers, the safest one among them; the closest where none meets the SLO."""
+        count = max(1, most // 2)
+        return _spread(self._front(scaler)[::-1], count) or self._good(scaler)[:count]
 
     # --- on the rest -------------------------------------------------------------------------------------------------
 
     def prove(self, spaces: Sequence[Space]) -> list[Proof]:
         """Proofs of each scaler's best settings and of its published one, the met ones first, by cost."""
         self._phase("proof")
-        chosen = {(space.scaler, setting): None for space in spaces for setting in ((), *self._shortlist(space.scaler))}
+        cheapest = min(self._costs(space.scaler) for space in spaces)
+        chosen = {
+            (space.scaler, setting): None
+            for space in spaces
+            for setting in (*self._published(space.scaler), *self._shortlist(space.scaler, cheapest))
+        }
         proofs = self._prove(list(chosen))
-        if not any(proof.met for proof in proofs):
-            others = [(space.scaler, each) for space in spaces for each in self._tried(space.scaler)]
-            met = [
-                each for each in others if each not in chosen and self._meets(Wanted(*each, "first", self._seeds[0]))
-            ]
-            met.sort(key=lambda each: self._tried(each[0])[each[1]].replica_minutes)
-            for batch in batched(met, RESCUED):
-                proofs += self._prove(batch)
-                if any(proof.met for proof in proofs):
-                    break
+        for space in sorted(spaces, key=lambda space: self._costs(space.scaler)):
+            if not any(proof.met for proof in proofs if proof.scaler == space.scaler):
+                proofs += self._rescue(
+                    space.scaler, chosen, min((each for each in proofs if each.met), key=_cost, default=None)
+                )
         return sorted(proofs, key=lambda each: (not each.met, each.cost if each.met else -each.least_share))
 
-    def _shortlist(self, scaler: str) -> list[Setting]:
-        front, tried = self._front(scaler), self._tried(scaler)
-        if not front:
-            return self._good(scaler)
-        met = [each for each in tried if tried[each].slo_share >= self._share]
-        return [*_spread(front), *sorted(met, key=lambda each: tried[each].replica_minutes)[:PROVEN]]
+    def _rescue(self, scaler: str, chosen: Collection[tuple[str, Setting]], best: Proof | None) -> list[Proof]:
+        """More proofs of a scaler of which none was met: its other settings that meet the SLO on the first part, the
+        cheapest first, until one is proven or costs more there than the ``best`` setting of another scaler.
+        """
+        tried = self._tried(scaler)
+        most = inf if best is None else self._trials.outcomes[self._wanted(best.scaler, best.setting)].replica_minutes
+        left = [
+            each
+            for each in self._cheapest(scaler)
+            if (scaler, each) not in chosen and tried[each].replica_minutes < most
+        ]
+        size = min(RESCUED, self._affordable("rest"))
+        proofs: list[Proof] = []
+        for batch in batched([(scaler, each) for each in left[: size * RESCUES]], size):
+            found = self._prove(batch)
+            proofs += found
+            if any(each.met for each in found) or (
+                best is not None and min(map(_cost, found), default=inf) > best.cost
+            ):
+                break
+        return proofs
+
+    def _published(self, scaler: str) -> list[Setting]:
+        """The published setting, where it keeps the share so far as it was simulated."""
+        outcome = self._tried(scaler).get(())
+        return [] if outcome is None or outcome.slo_share < self._share else [()]
+
+    def _shortlist(self, scaler: str, cheapest: float) -> list[Setting]:
+        """Few of a scaler that is far dearer than another, and of a long trace."""
+        front = self._front(scaler)
+        most = min(PROVEN, self._affordable("rest"))
+        if not front or self._costs(scaler) > TOO_DEAR[-1] * cheapest:
+            return self._few(scaler, most)
+        return [*_spread(front, most), *self._cheapest(scaler)[: min(CHEAPEST, self._affordable("rest"))]]
+
+    def _cheapest(self, scaler: str) -> list[Setting]:
+        """Settings that meet the SLO, the cheapest first; one of those that did the same, as where a parameter has no
+        effect: on the rest they would do the same again, in the place of different ones.
+        """
+        tried = self._tried(scaler)
+        met = [each for each, o in tried.items() if o.slo_share >= self._share and not o.given_up]
+        did: dict[tuple[float, str], Setting] = {}
+        for each in sorted(met, key=lambda each: tried[each].replica_minutes):
+            did.setdefault((round(tried[each].slo_share, 4), f"{tried[each].replica_minutes:.3g}"), each)
+        return list(did.values())
 
     def _prove(self, chosen: Sequence[tuple[str, Setting]]) -> list[Proof]:
         """By the first seed; then by every seed what is not far from the cheapest, and of each scaler one setting after
@@ -196,10 +303,14 @@ class Search:
         )
 
 
-def _spread(front: Sequence[Setting]) -> list[Setting]:
-    """As many as are proven, evenly from the cheapest to the safest."""
+def _cost(proof: Proof) -> float:
+    return proof.cost
+
+
+def _spread(front: Sequence[Setting], most: int) -> list[Setting]:
+    """At most so many, evenly from the cheapest to the safest."""
     last = len(front) - 1
-    picked = {round(number * last / (PROVEN - 1)) for number in range(PROVEN)} if last >= PROVEN else range(last + 1)
+    picked = {round(number * last / max(1, most - 1)) for number in range(most)} if last >= most else range(last + 1)
     return [front[number] for number in sorted(picked)]
 
 

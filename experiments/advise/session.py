@@ -1,21 +1,24 @@
 """One request from its trace to its advice, in a folder that a later session can continue."""
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
 from experiments.advise.advice import Advice, Row, advise, rows_of
+from experiments.advise.manifests import trials_of
 from experiments.advise.needs import constant_fleet, needs_of
 from experiments.advise.parts import parts_of, seeds_of
 from experiments.advise.request import AdviceRequest
 from experiments.advise.search import Proof, Search
 from experiments.advise.settings import Space, space_of
+from experiments.advise.trial import Outcome
 from experiments.advise.trials import Part, PartName, Trials, Wanted
-from experiments.advise.workers import CarryOut, cores, on_processes, on_spark
+from experiments.advise.workers import CarryOut, on_processes, on_spark
 from experiments.experiment import Options, world_facts
+from experiments.processes import cores
 from experiments.replay.plan import TracePlan, default_scalers, make_plan, names, options_of
 from penstock.errors import PenstockError
 from penstock.parameters import parse_settings
@@ -63,7 +66,7 @@ def prepare(request: AdviceRequest, folder: Path) -> Session:
 def carry_out(session: Session, phase: Callable[[str], None], told: Callable[[int], None]) -> Found:
     """Search, prove and advise. ``phase`` is called with each step, ``told`` with the number of trials known so far."""
     request = session.request
-    known = Trials(session.parts, session.options, session.folder / TRIALS, lambda: told(len(known.outcomes)))
+    known = Trials(session.parts, session.options, session.folder / TRIALS, lambda: told(known.number))
     spaces = [space_for(session, scaler) for scaler in session.options]
     first = Wanted(spaces[0].scaler, (), "first", request.seed)
     with workers(request, known, first) as run_trials:
@@ -80,9 +83,27 @@ def carry_out(session: Session, phase: Callable[[str], None], told: Callable[[in
         constant = None if session.plan.hopeless else constant_fleet(session.parts, request, run_trials)
         closest = proofs[0] if proofs else None
         needs = None if met else needs_of(session.plan, request, known, closest, session.folder, run_trials)
-    advice = advise(session.plan, request, known, proofs, constant, needs)
+        advice = advise(session.plan, request, known, proofs, constant, needs)
+        rows = rows_of(proofs, request.price)[0]
+        advice = msgspec.structs.replace(advice, manifests=_as_promised(advice, rows, request, known, run_trials))
     (session.folder / ADVICE).write_bytes(msgspec.json.format(msgspec.json.encode(advice), indent=2) + b"\n")
-    return Found(advice, rows_of(proofs, request.price)[0], len(known.outcomes))
+    return Found(advice, rows, known.number)
+
+
+def _as_promised(
+    advice: Advice, rows: Sequence[Row], request: AdviceRequest, known: Trials, run_trials: CarryOut
+) -> dict[str, str]:
+    """The YAML that, read back and simulated on the rest of the trace, gives the figures of its row."""
+    kept = {}
+    for row in rows:
+        if text := advice.manifests.get(row.scaler):
+            outcomes: dict[int, Outcome] = {}
+            run_trials(trials_of(text, known, seeds_of(request)), outcomes.__setitem__)
+            setting = tuple(row.setting.items())
+            promised = [known.found(Wanted(row.scaler, setting, "rest", seed)) for seed in seeds_of(request)]
+            if [outcomes[number] for number in range(len(promised))] == promised:
+                kept[row.scaler] = text
+    return kept
 
 
 def _check(request: AdviceRequest) -> None:
@@ -103,7 +124,7 @@ def space_for(session: Session, scaler: str) -> Space:
     space = space_of(
         scaler, find_scaler(spec), {**facts, **experiment.common}, tick_phase=session.request.tick_phase is None
     )
-    return Space(scaler, {name: values for name, values in space.values.items() if name not in fixed}, space.whole)
+    return replace(space, values={name: values for name, values in space.values.items() if name not in fixed})
 
 
 @contextlib.contextmanager

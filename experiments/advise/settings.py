@@ -2,9 +2,9 @@
 
 import math
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from itertools import islice, product
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice, product, zip_longest
 from typing import Any, Final, get_args, get_type_hints
 
 import numpy as np
@@ -27,12 +27,13 @@ Setting = tuple[tuple[str, Any], ...]
 @dataclass(frozen=True, slots=True)
 class Space:
     """The settings of one scaler: the values from which each parameter starts, in order. ``whole``: parameters that are
-    whole numbers.
+    whole numbers; ``steps``: of which others are multiples.
     """
 
     scaler: str
     values: Mapping[str, tuple[Any, ...]]
     whole: Collection[str]
+    steps: Mapping[str, float] = field(default_factory=dict)
 
     def first(self, seed: int) -> list[Setting]:
         """The published setting, and combinations of all values: every one, or as many as are tried, drawn by seed."""
@@ -48,26 +49,48 @@ class Space:
             ]
         return list(dict.fromkeys([(), *(_setting(zip(names, each, strict=True)) for each in drawn)]))
 
-    def around(self, good: Sequence[Setting], tried: Collection[Setting]) -> list[Setting]:
+    def around(
+        self,
+        good: Sequence[Setting],
+        tried: Collection[Setting],
+        alike: Callable[[Setting, Setting], bool] = lambda _, __: False,
+    ) -> list[Setting]:
         """New settings that differ from a good one in one parameter: the nearest values that were tried, the middles
-        between them, and every other choice of what is no number.
+        between them, and every other choice of what is no number. In turn from each good one. Where two settings that
+        were tried did the same (``alike``), nothing between or behind them is tried.
         """
         known = {name: {*self.values[name], *_tried_values(name, tried)} for name in self.values}
-        found = (
-            _setting({**dict(base), name: value}.items())
+        of_each = [
+            [
+                _setting({**dict(base), name: value}.items())
+                for name, values in known.items()
+                for value in self._near(name, base, values, tried, alike)
+            ]
             for base in good
             if base
-            for name, values in known.items()
-            for value in self._near(name, dict(base).get(name), values)
-        )
+        ]
+        found = (each for turn in zip_longest(*of_each) for each in turn if each is not None)
         return list(islice((each for each in dict.fromkeys(found) if each not in tried), AROUND))
 
-    def _near(self, name: str, value: Any, known: Collection[Any]) -> list[Any]:
+    def _near(
+        self,
+        name: str,
+        base: Setting,
+        known: Collection[Any],
+        tried: Collection[Setting],
+        alike: Callable[[Setting, Setting], bool],
+    ) -> list[Any]:
+        value = dict(base).get(name)
         if value is None or isinstance(value, str | bool):
             return [each for each in known if each != value]
         below = max((each for each in known if each < value), default=None)
         above = min((each for each in known if each > value), default=None)
-        ends = [(value, each) for each in (below, above) if each is not None]
+        ends = []
+        for each in (below, above):
+            if each is not None:
+                neighbour = _setting({**dict(base), name: each}.items())
+                if neighbour not in tried or not alike(base, neighbour):
+                    ends.append((value, each))
         middles = [math.sqrt(a * b) if a > 0 and b > 0 else (a + b) / 2 for a, b in ends]
         # Beyond the last value that was tried, as far again as to the one before.
         outside = [2 * value - each for _, each in ends] if None in (below, above) else []
@@ -75,7 +98,9 @@ class Space:
         return [self._rounded(name, each) for each in nearby if self._rounded(name, each) != value]
 
     def _rounded(self, name: str, value: float) -> float | int:
-        return round(value) if name in self.whole else float(f"{value:.3g}")
+        if name in self.whole:
+            return round(value)
+        return _on_step(float(f"{value:.3g}"), self.steps.get(name, 0.0))
 
 
 def space_of(scaler: str, kind: ScalerClass, facts: Mapping[str, Any], *, tick_phase: bool) -> Space:
@@ -84,7 +109,7 @@ def space_of(scaler: str, kind: ScalerClass, facts: Mapping[str, Any], *, tick_p
     """
     candidates: Mapping[str, Candidates] = getattr(kind.Parameters, "candidates", {})
     hints = get_type_hints(kind.Parameters)
-    parameters = {field.name for field in fields(kind.Parameters)}
+    parameters = {each.name for each in fields(kind.Parameters)}
     whole = {name for name in parameters if int in (hints[name], *get_args(hints[name])) and hints[name] is not bool}
     values: dict[str, tuple[Any, ...]] = {}
     for name, each in candidates.items():
@@ -95,11 +120,17 @@ def space_of(scaler: str, kind: ScalerClass, facts: Mapping[str, Any], *, tick_p
         if name in whole:
             scaled = [max(1, round(value)) for value in scaled]
         elif each.of:
-            scaled = [float(f"{value:.3g}") for value in scaled]
+            scaled = [_on_step(float(f"{value:.3g}"), each.step) for value in scaled]
         values[name] = tuple(dict.fromkeys(scaled))
     if tick_phase and not emulated_system(kind):
         values[TICK_PHASE] = TICK_PHASES_S
-    return Space(scaler, values, whole)
+    steps = {name: candidates[name].step for name in values if name in candidates and candidates[name].step}
+    return Space(scaler, values, whole, steps)
+
+
+def _on_step(value: float, step: float) -> float:
+    """The nearest multiple, as its decimal number: 0.3 and not 3 · 0.1."""
+    return round(round(value / step) * step, 9) if step else value
 
 
 def _setting(values: Iterable[tuple[str, Any]]) -> Setting:

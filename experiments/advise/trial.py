@@ -1,18 +1,34 @@
 """A trial: one scaler with one setting on one part of the trace by one seed, simulated in memory."""
 
 from functools import lru_cache
+from math import inf
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import numpy as np
 
+from controller.journal import TickRecord
 from controller.scalers.shared.base import TOLERANCE_S
 from penstock.errors import PenstockError
 from penstock.registry import make_scaler
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from simulator.in_memory_run import run_to_end
-from simulator.stream import make_engine
+from simulator.stream import StreamEngine, make_engine
+
+LOOKED_AT: Final = 50
+"""How often a trial with limits is compared with them, over its length."""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """A trial that exceeds one of them cannot win, and is given up: late events, as a share of all, and cost."""
+
+    late_share: float = inf
+    replica_minutes: float = inf
+
+
+NO_LIMITS: Final = Limits()
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,25 +36,77 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
     spec: RunSpec
     schedule: str
+    limits: Limits = NO_LIMITS
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """``slo_share``: of all events; 0 where some are never finished. ``p99_s``: nearest rank, None then. ``error``: of
-    a scaler that failed on a tick, whose figures are those of its holds.
+    a scaler that failed on a tick, whose figures are those of its holds. ``given_up``: it exceeded its limits; share
+    and cost are then those so far, the cost in proportion to the whole length, and neither is proven.
     """
 
     slo_share: float
     replica_minutes: float
     p99_s: float | None = None
     error: str = ""
+    given_up: bool = False
+
+
+class _GivenUpError(Exception):
+    """With the outcome so far."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+class _Watch:
+    """Compares a run with its limits, now and then after a tick."""
+
+    def __init__(self, trial: Trial, engine: StreamEngine, events: int) -> None:
+        self._limits, self._events, self._length_s = trial.limits, events, trial.spec.duration_s
+        self._every_s = self._length_s / LOOKED_AT
+        self._next_s = self._every_s
+        self._late_by = engine.topic.late_counter(trial.spec.slo_s)
+        self._before_s = self._replica_s = 0.0
+        self._replicas = trial.spec.initial_replicas
+
+    def after_tick(self, record: TickRecord) -> None:
+        """Raise ``_GivenUpError`` over a limit. Replicas count as of the tick before."""
+        now_s = record.time_s
+        self._replica_s += self._replicas * (now_s - self._before_s)
+        self._before_s, self._replicas = now_s, record.observation.replicas.current
+        if now_s < self._next_s:
+            return
+        self._next_s = now_s + self._every_s
+        late, limits = self._late_by(now_s), self._limits
+        if late <= limits.late_share * self._events and self._replica_s <= 60 * limits.replica_minutes:
+            return
+        done = now_s / self._length_s
+        raise _GivenUpError(
+            Outcome(
+                slo_share=max(0.0, 1 - late / (done * self._events)),
+                replica_minutes=self._replica_s / 60 / done,
+                given_up=True,
+            )
+        )
 
 
 def simulate(trial: Trial) -> Outcome:
-    """Simulate it to the end of its last event."""
-    spec = trial.spec
+    """Simulate it to the end of its last event, or until it is given up."""
+    spec, schedule = trial.spec, _schedule(trial.schedule)
+    engine = make_engine(spec, schedule)
+    watch = None if trial.limits == NO_LIMITS else _Watch(trial, engine, len(schedule))
     try:
-        engine = make_engine(spec, _schedule(trial.schedule))
-        run = run_to_end(spec, engine, make_scaler(spec.scaler), keep=lambda tick: bool(tick.errors))
+        run = run_to_end(
+            spec,
+            engine,
+            make_scaler(spec.scaler),
+            keep=lambda tick: bool(tick.errors),
+            after_tick=(lambda _: None) if watch is None else watch.after_tick,
+        )
+    except _GivenUpError as given_up:
+        return given_up.outcome
     except PenstockError as unfinished:
         return Outcome(slo_share=0.0, replica_minutes=0.0, error=str(unfinished))
     _, response_s = run.responses()

@@ -8,14 +8,15 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from experiments.advise.settings import TICK_PHASE, Setting
-from experiments.advise.trial import Outcome, Trial
+from experiments.advise.trial import NO_LIMITS, Limits, Outcome, Trial
 from experiments.advise.workers import CarryOut
 from experiments.experiment import Experiment, Options, run_spec
 from penstock.errors import PenstockError
 from penstock.registry import parse_scaler
 from penstock.runspec import RunSpec, ScalerSpec
 
-PartName = Literal["first", "rest"]
+PartName = Literal["excerpt", "first", "rest"]
+"""``excerpt``: of a long first part."""
 
 
 class Wanted(NamedTuple):
@@ -41,7 +42,9 @@ class Part:
 
 
 class Trials:
-    """Outcomes by what was wanted. ``told`` is called after each new one."""
+    """Outcomes by what was wanted: of whole trials, and of those that were given up. ``told`` is called after each new
+    one.
+    """
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class Trials:
     ) -> None:
         self.parts = parts
         self.outcomes: dict[Wanted, Outcome] = {}
+        self.given_up: dict[Wanted, Outcome] = {}
         self._options, self._file, self._told = options, file, told
         if file.is_file():
             # The last line may be half of one where the process was killed.
@@ -60,7 +64,23 @@ class Trials:
                     key, outcome = msgspec.json.decode(line, type=tuple[tuple[str, list[Any], PartName, int], Outcome])
                     scaler, setting, part, seed = key
                     wanted = Wanted(scaler, tuple((name, value) for name, value in setting), part, seed)
-                    self.outcomes[wanted] = outcome
+                    self._of(outcome)[wanted] = outcome
+
+    def _of(self, outcome: Outcome) -> dict[Wanted, Outcome]:
+        return self.given_up if outcome.given_up else self.outcomes
+
+    @property
+    def number(self) -> int:
+        """Of trials by now."""
+        return len(self.outcomes.keys() | self.given_up.keys())
+
+    def found(self, wanted: Wanted, limits: Limits = NO_LIMITS) -> Outcome | None:
+        """What is known of a trial: with limits, that it was given up comes first, so that a request which continues
+        decides as it did before.
+        """
+        if limits != NO_LIMITS and wanted in self.given_up:
+            return self.given_up[wanted]
+        return self.outcomes.get(wanted)
 
     def spec(self, wanted: Wanted) -> RunSpec:
         """The run of a trial. Its parameters follow from the first part alone, also on the rest. PenstockError for a
@@ -83,18 +103,18 @@ class Trials:
         settings = {name: {**options.settings.get(name, {}), **values}}
         return replace(options, seed=seed, tick_phase_s=phase_s, settings=settings)
 
-    def trial(self, wanted: Wanted) -> Trial:
+    def trial(self, wanted: Wanted, limits: Limits = NO_LIMITS) -> Trial:
         """What a worker carries out."""
         schedule = self.parts[wanted.part].schedules[wanted.seed]
-        return Trial(spec=self.spec(wanted), schedule=str(schedule))
+        return Trial(spec=self.spec(wanted), schedule=str(schedule), limits=limits)
 
-    def measure(self, wanted: Iterable[Wanted], carry_out: CarryOut) -> None:
+    def measure(self, wanted: Iterable[Wanted], carry_out: CarryOut, limits: Limits = NO_LIMITS) -> None:
         """Carry out what was not tried yet; a setting that the scaler refuses has no outcome."""
         trials: dict[Wanted, Trial] = {}
         for each in dict.fromkeys(wanted):
-            if each not in self.outcomes:
+            if self.found(each, limits) is None:
                 try:
-                    trials[each] = self.trial(each)
+                    trials[each] = self.trial(each, limits)
                 except PenstockError:
                     if not each.setting:
                         raise
@@ -102,7 +122,7 @@ class Trials:
         with self._file.open("ab") as file:
 
             def tell(number: int, outcome: Outcome) -> None:
-                self.outcomes[keys[number]] = outcome
+                self._of(outcome)[keys[number]] = outcome
                 file.write(msgspec.json.encode((keys[number], outcome)) + b"\n")
                 file.flush()
                 self._told()

@@ -1,9 +1,7 @@
 """Carrying out trials: in processes on all cores, or as tasks of a local Spark. Both give the same outcomes."""
 
 import contextlib
-import gc
 import multiprocessing
-import os
 import signal
 import tempfile
 import threading
@@ -13,16 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from experiments.advise.trial import Outcome, Trial, simulate
+from experiments.processes import begin_process
 from penstock.errors import PenstockError
 
 Tell = Callable[[int, Outcome], None]
 """Called with the number of a trial and its outcome, as soon as it is known."""
 CarryOut = Callable[[Sequence[Trial], Tell], None]
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
 
 
 @contextlib.contextmanager
@@ -32,7 +26,7 @@ def on_processes(jobs: int, first: Trial) -> Iterator[CarryOut]:
     """
     simulate(first)
     # Processes for one job, too: this one only waits, so that an interrupt is not lost in a library's callback.
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork"), initializer=_begin)
+    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("fork"), initializer=begin_process)
     before = set(multiprocessing.active_children())
 
     def carry_out(trials: Sequence[Trial], tell: Tell) -> None:
@@ -56,15 +50,6 @@ def on_processes(jobs: int, first: Trial) -> Iterator[CarryOut]:
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _begin() -> None:
-    """Ignore Ctrl-C, which reaches the whole group: the parent ends its children in order. Inherited objects are left
-    to the parent's garbage collector: a client library's objects cannot be finalised in a fork.
-    """
-    gc.freeze()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from controller.scalers.shared.amesos_epoch import EpochParameters
 from experiments.amesos.experiments import COLD_START_S, EXPERIMENTS, PIPELINES
 from experiments.experiment import Options
 from experiments.paper import TWENTY, Cells, PaperTable, Request, Settings, median_range, printed_values
+from experiments.processes import Remembered
 from experiments.run_result import simulate as run_in_memory
 from experiments.run_result import simulation
 from penstock.clock import NANOS_PER_SECOND
@@ -120,7 +121,7 @@ def _options(pipeline: Pipeline, variant: str, seed: int, settings: AmesosSettin
     )
 
 
-@cache
+@Remembered
 def simulate(pipeline: Pipeline, variant: str, seed: int, settings: AmesosSettings) -> Run:
     """One pipeline under one of ``VARIANTS``; tables share the run."""
     system = PIPELINES[pipeline]
@@ -177,7 +178,7 @@ def rates() -> Iterator[Cells]:
 def repeated(request: Request, variants: Iterable[str] = SCALERS) -> Iterator[tuple[Cells, list[Run]]]:
     """The runs of every pipeline under every scaler, one for each seed."""
     for pipeline, scaler in request.each(product(PIPELINES, variants), ", ".join):
-        runs = [simulate(pipeline, scaler, seed, request.settings) for seed in request.settings.seeds]
+        runs = simulate.each((pipeline, scaler, seed, request.settings) for seed in request.settings.seeds)
         yield {"pipeline": pipeline, "scaler": scaler}, runs
 
 

@@ -200,14 +200,14 @@ def rankings(request: Request) -> Iterator[Cells]:
     """The scalers from the lowest to the highest value in each world, and Kendall's τ of the two orders."""
     for case, runs in cases_of(request):
         both = {
-            scaler: (live, simulated)
+            scaler: (here, there)
             for scaler in scalers(runs)
-            if (live := mean(runs, "local", scaler)) and (simulated := mean(runs, "sim", scaler))
+            if (here := mean(runs, "local", scaler)) and (there := mean(runs, "sim", scaler))
         }
         for measure in (measure for measure in MEASURES if measure.title in RANKED):
-            values = [[measure.of(each[world]) for each in both.values()] for world in (0, 1)]
-            live_order, simulated_order = (_order(both, each) for each in values)
-            tau = kendall_tau(*values)
+            first, second = ([measure.of(each[world]) for each in both.values()] for world in (0, 1))
+            live_order, simulated_order = (_order(both, each) for each in (first, second))
+            tau = kendall_tau(first, second)
             yield {
                 "case": case,
                 "ranked by": measure.title,

@@ -9,8 +9,7 @@ not.
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise, product, zip_longest
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +24,7 @@ from controller.scalers.shared.packing import Load, bin_size
 from experiments.binpack.experiments import EXPERIMENTS, printed
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.paper import TWENTY, UNKNOWN, Cells, PaperTable, Request, Settings, median_range
+from experiments.processes import Remembered
 from experiments.run_result import simulate as run_in_memory
 from penstock.measures import Floats, percentiles_s, slo_share
 from penstock.plan import range_groups
@@ -35,6 +35,8 @@ from report.analysis.decisions import carried_out, steps
 BY_NAME: Final = {experiment.name: experiment for experiment in EXPERIMENTS}
 WORKLOAD_1, NYC = "binpack-workload-1", "binpack-nyc"
 POLICIES: Final = ("binpack-tail", "binpack", "linear", "optimal", "overprovision")
+SEEDS_OF_PHASES: Final = 3
+"""Of the cases by tick phase, whose ranges are narrow."""
 PHASES_S: Final = (0.0, 0.05, 0.10, 0.12, 0.20)
 JITTER_PER_S: Final = 2.6
 """How much the taxi series moves from one second to the next; the shipped curve is smooth."""
@@ -51,6 +53,8 @@ INSTANT: Final = {"rebalance_s": "0.05", "stop_s": "0", "leaving_rebalances": "f
 """The burst model: replicas come and go at once, each rebalance stops all of them for t_r = 50 ms."""
 
 SCALINGS: Final = {"up": "scale-up", "down": "scale-down", "reassign": "reassignment"}
+INTERVALS: Final = 600
+"""Parts of a run in which the longest latency is told: a second of workload 1, 12 of NYC."""
 SHOWN_PERCENTILES: Final = (50.0, 90.0, 95.0, 99.0, 99.9, 100.0)
 PERCENTILES: Final = (*map(float, range(1, 100)), *(99 + tenth / 10 for tenth in range(1, 10)), 100.0)
 
@@ -106,6 +110,8 @@ class Case:
 class BinpackResult(NamedTuple):
     """Measures of one run. ``percentiles_s``: latency at each of ``PERCENTILES``. ``peaks_s``: by kind of decision the
     longest latency at each one that was carried out, of the events intended from 0.5 s before it to 1 s after it.
+    ``longest_by_consumer_s``: longest latency of the events intended in each of ``INTERVALS`` equal parts of the run,
+    a row for each consumer in the order in which they come; NaN where it served none.
     """
 
     slo_share: float
@@ -117,6 +123,7 @@ class BinpackResult(NamedTuple):
     reassignments: int
     percentiles_s: Floats
     peaks_s: Mapping[str, Sequence[float]]
+    longest_by_consumer_s: Floats
 
     @property
     def longest_s(self) -> float:
@@ -135,6 +142,18 @@ class CaseResults(NamedTuple):
 
     case: Case
     runs: Sequence[BinpackResult]
+
+
+def longest_by_consumer(worker: Any, intended_s: Floats, latency_s: Floats, seconds: float) -> Floats:
+    """Of each consumer, in order of its number, and each part of the run; NaN without events."""
+    consumer = (np.cumsum(np.bincount(worker) > 0) - 1)[worker]
+    part = np.minimum((intended_s * INTERVALS / seconds + 1e-9).astype(int), INTERVALS - 1)
+    place = consumer * INTERVALS + part
+    order = np.argsort(place, kind="stable")
+    first = np.flatnonzero(np.diff(place[order], prepend=-1))
+    longest_s = np.full((consumer.max() + 1) * INTERVALS, np.nan)
+    longest_s[place[order][first]] = np.maximum.reduceat(latency_s[order], first)
+    return longest_s.reshape(-1, INTERVALS)
 
 
 def experiment_of(case: Case) -> Experiment:
@@ -163,7 +182,7 @@ def options_of(case: Case, seed: int) -> Options:
     return Options(world="sim", seed=seed, tick_phase_s=case.phase_s, worker=worker, system=system, settings=settings)
 
 
-@cache
+@Remembered
 def simulate(case: Case, seed: int) -> BinpackResult:
     """One run in virtual time; tables share it."""
     experiment, options = experiment_of(case), options_of(case, seed)
@@ -173,7 +192,7 @@ def simulate(case: Case, seed: int) -> BinpackResult:
     latency_s = (np.rint(table.finished_s * 1e9) - np.rint(table.intended_s * 1e9)) / 1e9
     done = steps(played.ticks)
     counts = carried_out(done)
-    order = np.argsort(table.intended_s)
+    order = np.argsort(table.intended_s, kind="stable")
     intended_s, ordered_s = table.intended_s[order], latency_s[order]
     peaks_s: dict[str, list[float]] = {action: [] for action in SCALINGS}
     for step in done:
@@ -190,6 +209,7 @@ def simulate(case: Case, seed: int) -> BinpackResult:
         reassignments=counts.reassignments,
         percentiles_s=percentiles_s(latency_s, PERCENTILES),
         peaks_s=peaks_s,
+        longest_by_consumer_s=longest_by_consumer(table.worker, table.intended_s, latency_s, experiment.seconds),
     )
 
 
@@ -305,17 +325,23 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {}
 
 
 def results(request: Request, cases: Iterable[Case]) -> Iterator[CaseResults]:
-    """Each case, simulated with every seed."""
+    """Each case, simulated with every seed; one of another phase or of the burst model with the first three."""
     for case in request.each(cases):
-        yield CaseResults(case, [simulate(case, seed) for seed in request.settings.seeds])
+        aside = case.instant or case.phase_s != experiment_of(case).tick_phase_s
+        seeds = request.settings.seeds[: SEEDS_OF_PHASES if aside else None]
+        yield CaseResults(case, simulate.each((case, seed) for seed in seeds))
 
 
 def table(
-    name: str, title: str, cases: Sequence[Case], rows: Callable[[Iterator[CaseResults]], Iterable[Cells]]
+    name: str,
+    title: str,
+    cases: Sequence[Case],
+    rows: Callable[[Iterator[CaseResults]], Iterable[Cells]],
+    shown: Callable[[Cells], bool] = lambda _: True,
 ) -> PaperTable:
     """A table of cases; ``rows`` makes its rows of their results."""
     CASES[name] = tuple(cases)
-    return PaperTable(name, title, lambda request: rows(results(request, cases)))
+    return PaperTable(name, title, lambda request: rows(results(request, cases)), shown=shown)
 
 
 def compared(found: Iterable[CaseResults]) -> Iterator[Cells]:
@@ -445,6 +471,37 @@ def peaks(found: Iterable[CaseResults]) -> Iterator[Cells]:
         yield {"experiment": case.experiment, "scaler": case.scaler, "notified": notified(case), **columns}
 
 
+def workloads(_: Request) -> Iterator[Cells]:
+    """Figures 2 and 3: events per second of both workloads; – after the end of the shorter one."""
+    for second, both in enumerate(zip_longest(*(rates_per_s(BY_NAME[name]) for name in BOTH))):
+        yield {"second": second, **dict(zip(BOTH, both, strict=True))}
+
+
+def part_begins_s(case: Case) -> Iterator[float]:
+    """When each of the ``INTERVALS`` of a run begins."""
+    return (round(BY_NAME[case.experiment].seconds * part / INTERVALS, 2) for part in range(INTERVALS))
+
+
+def over_time(found: Iterable[CaseResults]) -> Iterator[Cells]:
+    """Median, lowest and highest over the seeds of the longest latency in each part of the run."""
+    for case, runs in found:
+        longest_s = np.asarray([np.nanmax(run.longest_by_consumer_s, axis=0, initial=0) for run in runs])
+        rows = zip(*(of(longest_s, axis=0) for of in (np.median, np.min, np.max)), strict=True)
+        for time_s, (median, low, high) in zip(part_begins_s(case), rows, strict=True):
+            values = {"longest s": round(median, 3), "lowest": round(low, 3), "highest": round(high, 3)}
+            yield {"run": str(case), "time s": time_s, **values}
+
+
+def by_consumer(request: Request) -> Iterator[Cells]:
+    """Figure 5: the longest latency of each consumer's events in each part of one run, that of the first seed."""
+    first, *_ = request.settings.seeds
+    for case in request.each(IN_FIGURE_5):
+        longest_s = simulate(case, first).longest_by_consumer_s
+        for time_s, values in zip(part_begins_s(case), longest_s.T, strict=True):
+            consumers = {f"consumer {number}": value for number, value in enumerate(values.round(3).tolist(), 1)}
+            yield {"run": f"{case}, seed {first}", "time s": time_s, **consumers}
+
+
 def some_percentiles(found: Iterable[CaseResults]) -> Iterator[Cells]:
     """Some percentiles of the latency."""
     for case, runs in found:
@@ -463,9 +520,11 @@ def run_rows(request: Request) -> Iterator[Cells]:
     """One row for each run of the selected tables; of all tables if no other is selected."""
     selected = [CASES[table.name] for table in request.tables if table.name in CASES] or CASES.values()
     for case, runs in results(request, dict.fromkeys(case for cases in selected for case in cases)):
-        for seed, run in zip(request.settings.seeds, runs, strict=True):
+        for seed, run in zip(request.settings.seeds, runs, strict=False):
             measures = {
-                name: value for name, value in run._asdict().items() if name not in ("percentiles_s", "peaks_s")
+                name: value
+                for name, value in run._asdict().items()
+                if name not in ("percentiles_s", "peaks_s", "longest_by_consumer_s")
             }
             yield {**dataclasses.asdict(case), "seed": seed, **measures, "longest_s": run.longest_s}
 
@@ -485,11 +544,23 @@ IN_CDF: Final = [
     *cases(BOTH, POLICIES),
     *cases(BOTH, TAIL, heartbeat_s=tuple(SESSION_OF_HEARTBEAT_S)),
     *cases([f"{name}-skewed" for name in BOTH], (*TAIL, "linear")),
-    *cases([WORKLOAD_1], ("binpack", *TAIL), rebalance_time_s=[0.5, 2.0]),
+    *cases([WORKLOAD_1], ("binpack", *TAIL), rebalance_time_s=[0.5, 2.0], heartbeat_s=[None, 3.0]),
 ]
-"""Figures 3, 5 and 9; 7 (skew); 10 to 12 (t_r, Algorithm 1 against 2)."""
+"""Of the policies; figures 9 (heartbeat), 7 (skew) and 10 to 12 (t_r, Algorithm 1 against 2)."""
+IN_FIGURES_4_TO_8: Final = [
+    *cases(BOTH, (*TAIL, "linear"), heartbeat_s=[3.0]),
+    *cases(BOTH, TAIL, heartbeat_s=[0.5]),
+    *cases([f"{WORKLOAD_1}-skewed"], (*TAIL, "linear")),
+]
+IN_FIGURE_5: Final = cases([WORKLOAD_1], TAIL, heartbeat_s=[3.0])
 
 TABLES: Final = (
+    PaperTable(
+        "workloads",
+        "Figures 2 and 3: events per second",
+        workloads,
+        shown=lambda row: row["second"] % 60 == 0 and row["second"] < 600,
+    ),
     table(
         "table2",
         "Table 2, workload 1",
@@ -543,6 +614,19 @@ TABLES: Final = (
         "Longest latency at a scaling: median and range over all scalings of all seeds",
         [*cases(BOTH, TAIL, heartbeat_s=NOTIFIED), *cases([WORKLOAD_1], ["linear"], heartbeat_s=NOTIFIED)],
         peaks,
+    ),
+    table(
+        "latency",
+        "Figures 4, 6 and 8: longest latency over time: median, lowest and highest over the seeds",
+        IN_FIGURES_4_TO_8,
+        over_time,
+        shown=lambda row: row["time s"] % 60 == 0,
+    ),
+    PaperTable(
+        "consumers",
+        "Figure 5: longest latency of each consumer over time, one run, s",
+        by_consumer,
+        shown=lambda row: row["time s"] % 60 == 0,
     ),
     table(
         "fractions",

@@ -18,8 +18,9 @@ from controller.scalers.shared.elastic_faas_formulas import nsp_after
 from experiments.elastic_faas.experiments import EXPERIMENTS, FUNCTIONS
 from experiments.experiment import Options
 from experiments.multiqueue.tables import container_minutes
-from experiments.paper import TWENTY, Cells, PaperTable, Request, Settings, medians, printed_values
+from experiments.paper import TWENTY, Cells, PaperTable, Request, Settings, median_range, medians, printed_values
 from experiments.run_result import conditions, finished_run, recorded, simulate, simulation
+from experiments.value_classes import accuracy, high_value
 from penstock.contracts import Decision, QueueObservation
 from penstock.measures import replica_seconds
 from penstock.runspec import RunSpec
@@ -195,6 +196,23 @@ def story(request: Request) -> Iterator[Cells]:
         }
 
 
+def throughput(request: Request) -> Iterator[Cells]:
+    """Figure 3d: events that arrive, are served and are shed in every two units of time, over the seeds."""
+    for scaler in request.each(SCALERS[:2]):
+        runs = [list(moments(run_experiment(scaler, seed))) for seed in request.settings.seeds]
+        for some in zip(*runs, strict=True):
+            counts = {name: median_range([row[name] for row in some], 0) for name in ("arrived", "served", "shed")}
+            yield {"scaler": scaler, "time_s": some[0]["time_s"], **counts}
+
+
+def accuracies(request: Request) -> Iterator[Cells]:
+    """How much of each class of value the results have, in the whole run and in its last quarter."""
+    high = {seed: high_value(EXPERIMENT, seed) for seed in request.settings.seeds}
+    for scaler in request.each(SCALERS):
+        runs = {seed: run_experiment(scaler, seed) for seed in high}
+        yield {"scaler": scaler, **accuracy(runs, high, 0.75 * EXPERIMENT.seconds)}
+
+
 def first_runs(request: Request) -> Iterator[tuple[str, FinishedRun]]:
     """(label, run) of every case with the first seed."""
     first, *_ = request.settings.seeds
@@ -223,6 +241,18 @@ TABLES: Final = (
         "story",
         f"{EXPERIMENT.name}: {EXPERIMENT.title}; medians and ranges over the seeds",
         story,
+    ),
+    PaperTable(
+        "figure3d",
+        "Figure 3d: ingestion against throughput, events in two units of time: medians and ranges over the seeds",
+        throughput,
+        section="scaler",
+        shown=lambda row: row["time_s"] % 8 == 0,
+    ),
+    PaperTable(
+        "accuracy",
+        "Transactions of high and low value found in the results: medians and ranges over the seeds",
+        accuracies,
     ),
     PaperTable(
         "story-timeline",

@@ -89,6 +89,19 @@ EXPERIMENTS = (
 )
 
 
+CONTAINERS = dataclasses.replace(
+    EXPERIMENTS[0],
+    name="multiqueue-containers",
+    title="One queue of 80 events/s, a minute on and 30 s off; its containers follow the load, down to none",
+    workload="on-off:on_per_s=80,on_s=60,off_s=30,duration_s=180",
+    seconds=180,
+    system=msgspec.structs.replace(BANK, scaled="containers"),
+    max_replicas=MOST_CONTAINERS,
+    common={"max_containers": MOST_CONTAINERS, "min_containers": 0, "ramp_s": 1.0, "idle_s": 2.0},
+)
+"""Figure 2a and scenario 1, for ``provider-ramp``. Not in the catalogue: no scaler of the paper acts in it."""
+
+
 def mmsk_experiment(rate_per_s: float, seconds: float, **system: object) -> Experiment:
     """The queue of the tables at a constant rate, with changes of its system."""
     return dataclasses.replace(

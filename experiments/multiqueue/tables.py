@@ -18,14 +18,16 @@ from controller.queueing.mmsk import Mmsk, mmsk
 from experiments.experiment import Experiment, Options
 from experiments.multiqueue.experiments import (
     CAPACITY,
+    CONTAINERS,
     EXPERIMENTS,
     MOST_CONTAINERS,
     SERVICE_RATE_PER_S,
     mmsk_experiment,
 )
-from experiments.paper import Cells, PaperTable, Request, half_width, medians, printed_values
+from experiments.paper import Cells, PaperTable, Request, half_width, median_range, medians, printed_values
 from experiments.run_result import conditions, finished_run, outcomes, recorded, simulate, simulation
 from experiments.scheduled_scaler import ScheduledScaler
+from experiments.value_classes import accuracy, high_value
 from penstock.contracts import QueueObservation, ReplicaEvent
 from penstock.measures import replica_seconds
 from penstock.runspec import RunSpec
@@ -244,6 +246,32 @@ def story(request: Request) -> Iterator[Cells]:
         yield {"experiment": experiment, "scaler": scaler, **medians(found, OUTCOME_DIGITS), "with removals": removed}
 
 
+def accuracies(request: Request) -> Iterator[Cells]:
+    """How much of each class of value every scaler's results have, in the whole run and in its second half."""
+    for name, experiment in request.each(BY_NAME.items(), itemgetter(0)):
+        high = {seed: high_value(experiment, seed) for seed in request.settings.seeds}
+        for scaler in SCALERS:
+            runs = {seed: run_experiment(name, scaler, seed) for seed in high}
+            yield {"experiment": name, "scaler": scaler, **accuracy(runs, high, experiment.seconds / 2)}
+
+
+def containers_by_load(request: Request) -> Iterator[Cells]:
+    """Events that arrive and are lost in each second, backlog and containers at its beginning, over the seeds."""
+    runs = [simulate(CONTAINERS, "provider-ramp", Options(world="sim", seed=seed)) for seed in request.settings.seeds]
+    for second, ticks in enumerate(zip(*(run.ticks for run in runs), strict=True)):
+        tables = [run.results for run in runs]
+        within = [(table.intended_s >= second) & (table.intended_s < second + 1) for table in tables]
+        lost = (here & (table.outcome == REJECTED) for here, table in zip(within, tables, strict=True))
+        seen = [tick.observation for tick in ticks]
+        yield {
+            "second": second,
+            "arrived": median_range([int(here.sum()) for here in within], 0),
+            "lost": median_range([int(here.sum()) for here in lost], 0),
+            "backlog": median_range([each.backlog for each in seen], 0),
+            "containers": median_range([each.replicas.current for each in seen], 0),
+        }
+
+
 def first_runs(request: Request) -> Iterator[tuple[str, str, FinishedRun]]:
     """(name, scaler, run) of every scaler on every experiment with the first seed."""
     first, *_ = request.settings.seeds
@@ -316,6 +344,18 @@ TABLES: Final = (
         "From one queue to two and more: medians and ranges over the seeds",
         story,
         section="experiment",
+    ),
+    PaperTable(
+        "accuracy",
+        "Transactions of high and low value found in the results: medians and ranges over the seeds",
+        accuracies,
+        section="experiment",
+    ),
+    PaperTable(
+        "containers",
+        f"Figure 2a: {CONTAINERS.title}; medians and ranges over the seeds",
+        containers_by_load,
+        shown=lambda row: row["second"] % 6 == 0,
     ),
     PaperTable(
         "story-timeline",

@@ -7,8 +7,9 @@ tick phase. Lost cells come first. ``penstock paper newsvendor``.
 
 from collections.abc import Iterator, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from experiments.binpack.experiments import EXPERIMENTS
@@ -39,13 +40,17 @@ SYSTEMS: Final[dict[str, dict[str, str]]] = {"instant": INSTANT, "default": {}}
 
 class NewsvendorSettings(Settings, frozen=True, kw_only=True):
     """``penstock paper newsvendor``. ``rounds`` of bisection for each rival and tick phase; ``experiments`` and
-    ``systems`` separated by commas.
+    ``systems`` separated by commas. Table ``functions`` takes ``seeds``, ``pipelines`` and ``rivals`` alone.
     """
 
     seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
     rounds: int = 4
     experiments: str = "binpack-workload-1,binpack-workload-1-skewed"
     systems: str = "default,instant"
+    pipelines: Annotated[
+        str, msgspec.Meta(description="Table functions: one or more of them, separated by commas.")
+    ] = "document,synthetic,matrix"
+    rivals: Annotated[str, msgspec.Meta(description="Table functions: those that are tuned.")] = "amesos,rps,dwp,lass"
 
 
 class Cell(NamedTuple):

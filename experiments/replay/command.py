@@ -68,7 +68,7 @@ def replay(**given: Any) -> None:
         directory.write(directory.spec_file, spec)
         schedule_on(plan, spec).write(directory.schedule_file)
         tell_conditions(plan, said)
-        said.print(tuning_line(experiment, [parse_scaler(request.scaler)]), markup=False)
+        said.print(tuning_line(experiment, [parse_scaler(request.scaler)], options), markup=False)
         with RunProgress(said, runs=1) as progress:
             carry_out(SimWorld(), experiment, options, directory, progress)
     except BaseException:

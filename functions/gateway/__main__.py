@@ -19,6 +19,7 @@ from functions.gateway.control_plane import ControlPlane
 from functions.gateway.provider import Provider
 from functions.loading import HANDLERS
 from penstock.adapters.exposition import expose
+from penstock.adapters.http_server import configuration
 from penstock.errors import PenstockError
 from penstock.process_main import configure_log, on_termination, run_main
 
@@ -31,14 +32,7 @@ async def serve(control: ControlPlane, password: str, ending: list[str]) -> None
     socket_path = control.state / "control.sock"
     socket_path.unlink(missing_ok=True)
     server = uvicorn.Server(
-        uvicorn.Config(
-            Provider(control, password).application,
-            uds=str(socket_path),
-            lifespan="off",
-            log_level="warning",
-            access_log=False,
-            timeout_graceful_shutdown=2,
-        )
+        configuration(Provider(control, password).application, uds=str(socket_path), timeout_graceful_shutdown=2)
     )
 
     def leave() -> None:

@@ -13,10 +13,12 @@ from typing import Final, NamedTuple
 import httpx
 
 from penstock.adapters.tls import tls_context
+from penstock.errors import PenstockError
 
 log = logging.getLogger("asynchronous")
 
 MOST_WAITING: Final = 1000
+MOST_WAITING_BYTES: Final = 256 * 1_048_576
 AT_ONCE: Final = 32
 ATTEMPTS: Final = 10
 RETRY_S: Final = (0.1, 5.0)
@@ -43,6 +45,7 @@ class Invoker:
     def __init__(self, url: str) -> None:
         self._client = httpx.AsyncClient(base_url=url, timeout=CALL_TIMEOUT_S, trust_env=False, verify=tls_context())
         self._waiting: asyncio.Queue[Invocation] = asyncio.Queue(MOST_WAITING)
+        self._bytes = 0
         self._workers: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -50,13 +53,19 @@ class Invoker:
         self._workers = [asyncio.create_task(self._work()) for _ in range(AT_ONCE)]
 
     def submit(self, function: str, path: str, body: bytes, headers: Mapping[str, str]) -> str | None:
-        """The call's id, or None if too many wait. ``path``: function name and the rest of the path."""
-        if self._waiting.full():
+        """The call's id, or None if too many or too large ones wait. ``path``: function name and the rest of the path.
+        PenstockError if it can be none of a URL.
+        """
+        if self._waiting.full() or self._bytes + len(body) > MOST_WAITING_BYTES:
             return None
         call_id = headers.get("x-call-id") or str(uuid.uuid4())
         kept = {**_passed_on(headers), "x-call-id": call_id}
         kept.pop("x-callback-url", None)
-        request = self._client.build_request("POST", f"/function/{path}", content=body, headers=kept)
+        try:
+            request = self._client.build_request("POST", f"/function/{path}", content=body, headers=_headers(kept))
+        except httpx.InvalidURL as error:
+            raise PenstockError(f"path: {error}") from None
+        self._bytes += len(body)
         self._waiting.put_nowait(Invocation(call_id, function, request, headers.get("x-callback-url", "")))
         return call_id
 
@@ -74,8 +83,10 @@ class Invoker:
             invocation = await self._waiting.get()
             try:
                 await self._make(invocation)
-            except httpx.HTTPError as error:
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:  # such as a callback URL that is none
                 log.warning("call %s of %s: %s", invocation.call_id, invocation.function, error)
+            finally:
+                self._bytes -= len(invocation.request.content)
 
     async def _make(self, invocation: Invocation) -> None:
         """Call, retried while all replicas are busy; then call back."""
@@ -100,7 +111,12 @@ class Invoker:
                 "x-function-status": str(answer.status_code),
             }
             report.pop("content-encoding", None)  # httpx has decoded the body
-            await self._client.post(invocation.callback_url, content=answer.content, headers=report)
+            await self._client.post(invocation.callback_url, content=answer.content, headers=_headers(report))
+
+
+def _headers(headers: Mapping[str, str]) -> httpx.Headers:
+    """As bytes, in the encoding in which starlette reads those of requests."""
+    return httpx.Headers(dict(headers), encoding="latin-1")
 
 
 def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:

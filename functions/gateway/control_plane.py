@@ -51,6 +51,8 @@ UNSUPPORTED: Final = {
     "read_only_root_filesystem": "readOnlyRootFilesystem",
 }  # fmt: skip
 """Fields of a deployment that this gateway refuses, with their names on the wire."""
+MOST_ANSWER_S: Final = 14 * 86_400.0
+"""HAProxy reads milliseconds as 32 bits."""
 ANSWER_MARGIN_S: Final = 5.0
 """A replica answers by itself when its handler hangs; HAProxy gives it up only some time after that."""
 
@@ -255,6 +257,9 @@ class ControlPlane:
                 f"function name {name!r}: at most {LONGEST_NAME} small letters, digits and dashes, a letter or digit "
                 "at both ends"
             )
+        for variable, value in deployment.environment.items():
+            if not variable or "=" in variable or "\0" in variable + value:
+                raise PenstockError(f"envVars: {variable!r} cannot be set: no process can have such a variable")
         self._folder_of(deployment.image)
         ReplicaSettings(deployment.environment)
         for field, name in UNSUPPORTED.items():
@@ -319,7 +324,8 @@ class ControlPlane:
                     floor_s = float(environment.get("floor_s") or 0.0)
                     limit_s = ReplicaSettings(environment).exec_timeout_s
                     answer_s = LONGEST_ANSWER_S if limit_s is None else limit_s + 100 * floor_s + ANSWER_MARGIN_S
-                    routes[record.name] = (record.slot, record.queue_limit, round(answer_s * 1000))
+                    answer_ms = round(1000 * min(answer_s, MOST_ANSWER_S))
+                    routes[record.name] = (record.slot, record.queue_limit, answer_ms)
             await self.plane.route(routes)
 
     async def _watch_plane(self) -> None:

@@ -38,6 +38,10 @@ QUEUE_TIMEOUT_S: Final = 600
 KEPT_CONNECTIONS: Final = "pool-max-conn 4 pool-purge-delay 10m"
 """HAProxy 2.6.12 keeps connections to a server added at run time only with both options."""
 LONGEST_ANSWER_S: Final = 3600
+REQUEST_TIMEOUT_S: Final = 10
+"""A client that has not sent its request by then is answered 408."""
+IDLE_S: Final = 60
+"""Of a client's connection between two requests."""
 
 GLOBAL = """\
 global
@@ -59,7 +63,10 @@ defaults
     timeout client 1h
     timeout server 1h
     timeout queue {queue_s}s
-    timeout http-keep-alive 10m
+    # A slow client: a request that has not come within this time (its head, and its body up to a buffer) is a 408.
+    timeout http-request {request_s}s
+    option http-buffer-request
+    timeout http-keep-alive {idle_s}s
     # A refused connection is tried at another replica at once: no replica has received the request.
     option redispatch 1
     retries 3
@@ -145,7 +152,14 @@ class HAProxy:
         """Write the configuration, start it and wait for an answer. PenstockError if there is none."""
         slots = "".join(SLOT.format(slot=slot, longest_ms=1000 * LONGEST_ANSWER_S) for slot in slot_names())
         address = EVERYWHERE if self._beside else "127.0.0.1"
-        configuration = GLOBAL.format(address=address, port=self.port, queue_s=QUEUE_TIMEOUT_S, namespace=NAMESPACE)
+        configuration = GLOBAL.format(
+            address=address,
+            port=self.port,
+            queue_s=QUEUE_TIMEOUT_S,
+            namespace=NAMESPACE,
+            request_s=REQUEST_TIMEOUT_S,
+            idle_s=IDLE_S,
+        )
         (self.folder / CONFIG).write_text(configuration + slots)
         for name in ("slots.map", "limits.map", "timeouts.map"):
             (self.folder / name).touch()
@@ -264,7 +278,7 @@ def find_haproxy() -> str:
     """Its full path, also outside a user's PATH (Debian). PenstockError if it is not installed."""
     executable = shutil.which("haproxy", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin")
     if executable is None:
-        raise PenstockError("there is no haproxy on PATH: `make setup` installs it, or `apt-get install haproxy`")
+        raise PenstockError("there is no haproxy on PATH: `penstock setup` installs it, or `apt-get install haproxy`")
     return executable
 
 

@@ -13,8 +13,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from functions.gateway.control_plane import ControlPlane, TakenNameError, UnknownNameError
+from functions.gateway.replica_set import MOST_DIGITS
 from functions.pod import FunctionIdentity
 from penstock import __version__
+from penstock.adapters.http_server import read_body
 from penstock.errors import PenstockError
 from penstock.functions import ReplicaEvents
 from penstock.openfaas import (
@@ -25,9 +27,14 @@ from penstock.openfaas import (
     check_namespace,
     function_of,
 )
+from penstock.records import read_record
 
 USER = "admin"
 LONGEST_WAIT_S = 60.0
+LARGEST_BODY_BYTES = 1_048_576
+"""Of requests about functions."""
+LARGEST_CALL_BYTES = 64 * 1_048_576
+"""Of an asynchronous invocation, which waits in memory."""
 VERSION = {"sha": "", "release": __version__}
 INFO = {
     "provider": {"provider": "penstock", "orchestration": "processes", "version": VERSION},
@@ -100,7 +107,8 @@ class Provider:
             raise UnknownNameError(f"there is no function {name!r}")
         if request.url.query:
             path = f"{path}?{request.url.query}"
-        call_id = self._control.invoker.submit(name, path, await request.body(), request.headers)
+        body = await read_body(request, LARGEST_CALL_BYTES)
+        call_id = self._control.invoker.submit(name, path, body, request.headers)
         if call_id is None:
             return _text(429, "too many asynchronous invocations wait: try again later")
         return Response(status_code=202, headers={"X-Call-Id": call_id})
@@ -129,14 +137,14 @@ class Provider:
     async def _introduce(self, request: Request) -> FunctionIdentity:
         text = request.query_params.get("wait_s", "0")
         if not (text.replace(".", "", 1).isdecimal() and float(text) <= LONGEST_WAIT_S):
-            raise PenstockError(f"wait_s={text}: expected seconds, at most {LONGEST_WAIT_S:g}")
+            raise PenstockError(f"wait_s={text!r}: expected seconds, at most {LONGEST_WAIT_S:g}")
         return await self._control.introduce(request.path_params["pod"], float(text))
 
     async def _events(self, request: Request) -> ReplicaEvents:
         text = request.query_params.get("since", "0")
         if not text.isdecimal():
-            raise PenstockError(f"since={text}: expected the number of an event")
-        return self._control.events.since(int(text))
+            raise PenstockError(f"since={text!r}: expected the number of an event")
+        return self._control.events.since(int(text[:MOST_DIGITS]))
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -173,7 +181,7 @@ async def _refuse(_request: Request, error: Exception) -> Response:
 
 async def _read(request: Request, kind: type[T]) -> T:
     try:
-        found = msgspec.json.decode(await request.body(), type=kind)
+        found = read_record(msgspec.json.Decoder(kind), await read_body(request, LARGEST_BODY_BYTES))
     except msgspec.DecodeError as error:
         raise PenstockError(f"not a {kind.__name__}: {error}") from None
     check_namespace(getattr(found, "namespace", ""))

@@ -10,6 +10,10 @@ from penstock.replica_set import Replica, ReplicaSet
 
 MOST_REPLICAS = 200
 """Limit of one function without a label of its own."""
+MOST_DIGITS = 18
+"""Of a number that is read; Python refuses to read thousands."""
+LARGEST_LIMIT = 10_000
+"""Highest limit of replicas or of waiting requests that a label can set."""
 
 
 class ReplicaRecord(Replica, kw_only=True):
@@ -88,4 +92,4 @@ def free_slot(slots: Iterable[str], functions: Iterable[FunctionRecord]) -> str 
 
 def _number(texts: Mapping[str, str] | None, name: str, default: int) -> int:
     text = (texts or {}).get(name, "")
-    return int(text) if text.isdecimal() else default
+    return min(int(text[:MOST_DIGITS]), LARGEST_LIMIT) if text.isdecimal() else default

@@ -22,6 +22,7 @@ BOARD = make_board(
                 SECONDS,
                 newest(metrics.FUNCTION_LAXITY, "fleet", where=f'{FLEET}, quantile="0"', name="worst"),
                 newest(metrics.FUNCTION_LAXITY, "fleet", where=f'{FLEET}, quantile="0.1"', name="worst tenth"),
+                limit=0,
             ).description(
                 "Time to deadline less what is left to do, the worst of the newest samples and the one that a tenth "
                 "lie below. Below 0 a deadline is lost already; the function whose line falls first is the one to "

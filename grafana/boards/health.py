@@ -17,7 +17,7 @@ from grafana.panels import (
     make_board,
     states,
 )
-from grafana.promql import RUN, Query, newest, per_second, percentiles
+from grafana.promql import RUN, Query, newest, per_second, percentiles, ratio
 from penstock import metrics
 
 RUN_OR_NONE = 'run=~"$run|"'
@@ -61,16 +61,28 @@ BOARD = make_board(
             ),
         ],
         "Controller": [
-            lines("Ticks", NUMBER, per_second(metrics.TICKS, "fleet", "outcome")).description(
+            lines("Ticks", "suffix:ticks/s", per_second(metrics.TICKS, "fleet", "outcome")).description(
                 "Ticks per second, done and skipped. A skipped tick is never made up for; 0 done is no controller."
             ),
-            lines("Time of a tick", SECONDS, *percentiles(metrics.TICK_DURATION, "fleet")).description(
-                "Observe, decide and act together; p99 within the histogram's buckets. It must stay well below the "
-                "time between two ticks."
+            lines(
+                "Time of a tick",
+                SECONDS,
+                ratio(
+                    per_second(f"{metrics.TICK_DURATION}_sum", "fleet"),
+                    per_second(f"{metrics.TICK_DURATION}_count", "fleet"),
+                    most=None,
+                ),
+            ).description(
+                "Observe, decide and act together: the mean of the newest ticks. It must stay well below the time "
+                "between two ticks."
             ),
             lines("Tick phase", SECONDS, newest(metrics.TICK_PHASE, "fleet")).description(
                 "How far after its grid point the newest tick began. A level line is right; jitter moves the scalers' "
                 "rates, because they count what arrived between two ticks."
+            ),
+            lines("Ticks off their phase", SECONDS, newest(metrics.TICK_PHASE_ERROR, "fleet"), limit=0.02).description(
+                "Distance of each tick to the phase that the run has set. With more than 20 ms at the p99 the run is "
+                "DEGRADED."
             ),
             lines("Failed observations", NUMBER, newest(metrics.OBSERVATION_FAILURES, "fleet"), steps=True).description(
                 "Ticks that could not read what arrived, so far. Each step is a moment in which scalers held."
@@ -111,8 +123,12 @@ BOARD = make_board(
             lines(
                 "CPU", CORES, short(per_second("process_cpu_seconds_total", "process", where=RUN_OR_NONE))
             ).description(
-                "Cores that each process uses which tells metrics: Kafka, Redis, RabbitMQ, HAProxy, Spark's JVM and "
-                "replicas of functions are not among them, but in the CPU of the machine."
+                "Cores that each process uses by its own metrics. Kafka, Redis, RabbitMQ, HAProxy, Spark's JVM and "
+                "replicas of functions have none: they are among the programs below."
+            ),
+            lines("CPU by program", CORES, per_second(metrics.PROGRAM_CPU, "program", where=RUN)).description(
+                "Cores that each program of the local world uses with all its descendants: services, sender, "
+                "controller, Spark with its JVM, replicas; those of functions are the gateway's. Empty on a cluster."
             ),
             lines(
                 "Memory", BYTES, short(newest("process_resident_memory_bytes", "process", where=RUN_OR_NONE))

@@ -51,12 +51,10 @@ BOARD = make_board(
                 *(level(what, what) for what in ("connections", "channels", "consumers", "queues")),
                 steps=True,
             ).description("What still exists after a run is over has leaked."),
-            lines(
-                "Memory",
-                BYTES,
-                level("process_resident_memory_bytes", "in use"),
-                level("resident_memory_limit_bytes", "limit"),
-            ).description("Above the limit it stops taking messages from every publisher, and send delay grows."),
+            lines("Memory", BYTES, level("process_resident_memory_bytes", "in use")).description(
+                "Above its limit it stops taking messages from every publisher, and send delay grows. The limit is far "
+                "above what a run needs, and not drawn: the alarm tells when it is reached."
+            ),
             states(
                 "Memory alarm",
                 level("alarms_memory_used_watermark", "memory"),
@@ -71,4 +69,5 @@ BOARD = make_board(
             ).description("Below the limit it stops taking messages, as it does for memory."),
         ],
     },
+    of_runs=False,
 )

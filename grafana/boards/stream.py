@@ -22,9 +22,9 @@ BOARD = make_board(
             lines("Throughput by replica", EVENTS_PER_S, per_second(metrics.EVENTS_PROCESSED, "replica")).description(
                 "A replica at its service rate is full; one at 0 has no partition or waits for an assignment."
             ),
-            lines("Utilisation by replica", SHARE, per_second(f"{metrics.SERVICE_TIME}_sum", "replica")).description(
-                "Share of the time in which a replica serves events (ρ). At 100 % its lag can only grow."
-            ),
+            lines(
+                "Utilisation by replica", SHARE, per_second(f"{metrics.SERVICE_TIME}_sum", "replica"), limit=1
+            ).description("Share of the time in which a replica serves events (ρ). At 100 % its lag can only grow."),
             lines(
                 "Partitions held by replica", NUMBER, newest(metrics.ASSIGNED_PARTITIONS, "replica"), steps=True
             ).description(

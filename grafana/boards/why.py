@@ -30,15 +30,19 @@ def wanted_by(*, acting: bool) -> str:
     return f"{newest(metrics.REPLICAS_DESIRED, 'fleet', 'scaler')} and on (scaler) ({role})"
 
 
-terms = lines(
-    "Terms of the acting scaler",
-    "short",
-    newest(metrics.SCALER_TERM, "fleet", "term", where=DRAWN_TERMS),
-    width=24,
-    steps=True,
-).description(
-    "The numbers in its newest decision under the paper's names, each in the unit its name ends in; a gap is a tick at "
-    "which it held. `penstock explain RUN --at SECOND` prints the whole decision."
+terms = (
+    lines(
+        "Terms of the acting scaler",
+        "short",
+        newest(metrics.SCALER_TERM, "fleet", "term", where=DRAWN_TERMS),
+        width=24,
+        steps=True,
+    )
+    .repeat("fleet")
+    .description(
+        "The numbers in its newest decision under the paper's names, each in the unit its name ends in; a gap is a "
+        "tick at which it held. `penstock explain RUN --at SECOND` prints the whole decision."
+    )
 )
 for ending, unit in ((r"/_per_s$/", EVENTS_PER_S), (r"/(?<!_per)_s$/", SECONDS)):
     value: Any = unit
@@ -99,9 +103,11 @@ BOARD = make_board(
             lines("Lag that it saw", EVENTS, newest(metrics.FLEET_BACKLOG, "fleet")).description(
                 "What each decision was made on. A step of the replicas that comes late shows here as a hill."
             ),
-            lines("Cut by the cap", NUMBER, newest(metrics.SCALER_CLAMPED, "fleet"), steps=True).description(
-                "1 at ticks whose target the actuator had to cut to what it may grant: the scaler wanted more than the "
-                "run allows."
+            states(
+                "Cut by the cap", newest(metrics.SCALER_CLAMPED, "fleet"), (0, "granted", GREEN), (1, "cut", YELLOW)
+            ).description(
+                "Yellow at ticks whose target the actuator had to cut to what it may grant: the scaler wanted more "
+                "than the run allows."
             ),
         ],
     },

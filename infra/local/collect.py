@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from penstock.adapters.kafka import READ_AT_ONCE, assign_from_start, make_consumer, read_topic, values
 from penstock.adapters.redis import redis_client
-from penstock.records import Result, result_decoder
+from penstock.records import Result, read_result
 from penstock.results import RESULT_SCHEMA
 
 ROWS_PER_FILE = 200_000
@@ -24,7 +24,7 @@ def copy_results(bootstrap: str, topic: str, folder: Path) -> int:
     rows: list[Result] = []
     files = total = 0
     for value in read_topic(bootstrap, topic, READ_TIMEOUT_S):
-        rows.append(result_decoder.decode(value))
+        rows.append(read_result(value))
         total += 1
         if len(rows) == ROWS_PER_FILE:
             _write_results(rows, folder / f"part-{files}.parquet")
@@ -42,7 +42,8 @@ def _write_results(rows: Sequence[Result], path: Path) -> None:
 class OutcomeCounter:
     """How many events of a run have an outcome by now: reads on in the results topic from where it stopped."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, run: str) -> None:
+        self._run = run
         self._consumer = make_consumer(bootstrap, f"{topic}.count")
         assign_from_start(self._consumer, topic, [0])
         self._ids: set[int] = set()
@@ -50,8 +51,8 @@ class OutcomeCounter:
     def count(self) -> int:
         """Distinct ids with a terminal result."""
         while messages := self._consumer.consume(READ_AT_ONCE, timeout=0.1):
-            for result in map(result_decoder.decode, values(messages)):
-                if result.terminal and result.id is not None:
+            for result in map(read_result, values(messages)):
+                if result.terminal and result.id is not None and result.run == self._run:
                     self._ids.add(result.id)
         return len(self._ids)
 
@@ -108,8 +109,8 @@ class MachineSampler:
             self._thread.join()
 
     def newest(self) -> dict[str, Any]:
-        """The newest row, empty before the first."""
-        return self._rows[-1] if self._rows else {}
+        """The newest row; empty before the first, and when sampling has ended."""
+        return self._rows[-1] if self._rows and not self._stop.is_set() else {}
 
     def write(self, file: Path) -> None:
         """One row a second: at_ns, busy, niced and stolen share of the CPU (0…1), memory_available_bytes."""

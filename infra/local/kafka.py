@@ -125,7 +125,7 @@ def find_java() -> str:
     if java is None:
         where = f"in JAVA_HOME={home}" if home else "on PATH"
         raise PenstockError(
-            f"Kafka needs Java {OLDEST_JAVA} or newer and there is no java {where}: `make setup` installs it, "
+            f"Kafka needs Java {OLDEST_JAVA} or newer and there is no java {where}: `penstock setup` installs it, "
             "or `apt-get install openjdk-17-jre-headless`"
         )
     output = subprocess.run(

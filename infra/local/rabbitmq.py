@@ -79,7 +79,9 @@ class RabbitMq(Service):
         """Write its config and the definition of its user, and announce its metrics to Prometheus."""
         bash, epmd = find_executable("bash", "bash"), find_executable("epmd", "erlang-base")
         if not SERVER.is_file():
-            raise PenstockError(f"there is no {SERVER}: `make setup` installs it, or `apt-get install rabbitmq-server`")
+            raise PenstockError(
+                f"there is no {SERVER}: `penstock setup` installs it, or `apt-get install rabbitmq-server`"
+            )
         folder = self.folder
         definitions = folder / "definitions.json"
         write_private(definitions, _definitions(self.password))

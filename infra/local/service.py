@@ -95,7 +95,7 @@ def find_executable(name: str, package: str) -> str:
     """Full path of a program. Raises PenstockError that names the Debian package."""
     path = shutil.which(name)
     if path is None:
-        raise PenstockError(f"there is no {name} on PATH: `make setup` installs it, or `apt-get install {package}`")
+        raise PenstockError(f"there is no {name} on PATH: `penstock setup` installs it, or `apt-get install {package}`")
     return path
 
 

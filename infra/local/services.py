@@ -27,6 +27,7 @@ from infra.local.settings import ServiceSettings
 from infra.local.state import MARKER, StateFolder, tail
 from infra.waiting import wait_until
 from penstock.adapters.amqp import Management, ManagementError
+from penstock.adapters.kafka_security import use_plain_text
 from penstock.adapters.process_manager import (
     NoSupervisorError,
     Program,
@@ -250,6 +251,8 @@ class LocalServices:
     # --- parts -------------------------------------------------------------------------------------------------------
 
     def _services(self, addresses: Addresses, wanted: Sequence[str]) -> list[Service]:
+        use_plain_text()
+
         def ports(name: str) -> dict[str, int]:
             """A service's fields that are ports."""
             prefix = f"{name}_"

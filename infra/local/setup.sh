@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the local world needs of the machine. `setup.sh base` installs git, make and Python's venv where they are missing
 # (Debian, Ubuntu), `setup.sh system` Java, Maven, Redis, RabbitMQ, Prometheus and HAProxy, `setup.sh node` what `.ci/node`
-# needs; `setup.sh jars FOLDER [NAME …]` fetches the jars of kafka and spark (its Kafka connector), or those named, into FOLDER,
+# needs, `setup.sh browser` Chromium for the tests of the report's pages; `setup.sh jars FOLDER [NAME …]` fetches the jars of kafka and spark (its Kafka connector), or those named, into FOLDER,
 # with Maven in a container where this machine has none.
 set -euo pipefail
 
@@ -29,6 +29,10 @@ missing_system() {
     [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || echo rabbitmq-server
     command -v prometheus >/dev/null || echo prometheus
     [ -x /usr/sbin/haproxy ] || command -v haproxy >/dev/null || echo haproxy
+}
+
+missing_browser() {
+    command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || echo chromium
 }
 
 missing_node() {
@@ -152,7 +156,7 @@ jars() {
 }
 
 case "${1:-}" in
-    base | system | node) provide "$1" ;;
+    base | system | node | browser) provide "$1" ;;
     jars) shift && jars "${@:?usage: setup.sh jars FOLDER [NAME …]}" ;;
-    *) die "usage: setup.sh base | setup.sh system | setup.sh node | setup.sh jars FOLDER [NAME …]" ;;
+    *) die "usage: setup.sh base | setup.sh system | setup.sh node | setup.sh browser | setup.sh jars FOLDER [NAME …]" ;;
 esac

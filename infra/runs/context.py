@@ -36,6 +36,7 @@ class RunContext:
         self.supervisor = Supervisor(self.endpoints.require("supervisor"))
         self.admin = admin_client(self.endpoints.require("kafka"))
         self.environment = services.environment()
+        self._processes: dict[str, int | None] = {}
         self._next_check_s = 0.0
         self._seen_dead = False
 
@@ -60,6 +61,7 @@ class RunContext:
                 grace_s=grace_s,
             )
         )
+        self._processes[part] = self._process(part)
 
     def remove(self, part: str) -> None:
         """Stop a part; nothing to do if it does not exist."""
@@ -93,6 +95,18 @@ class RunContext:
         program = self.supervisor.programs(self.program(part)).get(self.program(part))
         return program is not None and program.state not in ("stopped", "failed")
 
+    def check_started(self) -> None:
+        """Raise PenstockError for a part whose first process has ended. The supervisor starts it again and again; while
+        the run is being started, that leads nowhere.
+        """
+        for part, pid in self._processes.items():
+            if pid is None or self._process(part) != pid:
+                raise self.died(part)
+
+    def _process(self, part: str) -> int | None:
+        program = self.supervisor.programs(self.program(part)).get(self.program(part))
+        return None if program is None else program.pid
+
     def replicas(self) -> list[str]:
         """Names of the running programs that are replicas."""
         parts = {self.program(part) for part in PARTS}
@@ -113,14 +127,14 @@ class RunContext:
         self.wait_until(lambda: not self.supervisor.programs(prefix), "run", timeout_s=90)
 
     def await_file(self, part: str, file: Path) -> None:
-        """Wait until a part has written a file. Raise PenstockError if the part ends before, or the run is refused."""
+        """Wait until a part has written a file. Raise PenstockError if any part ends before, or the run is refused."""
         refusal = self.directory.refusal_file
 
         def written() -> bool:
             if refusal.exists() and (why := refusal.read_text()):
                 raise PenstockError(why)
-            if not self.alive(part):
-                raise self.died(part)
+            self.check_services()
+            self.check_started()
             return file.exists()
 
         self.wait_until(written, part, timeout_s=READY_TIMEOUT_S)

@@ -104,26 +104,18 @@ class _Lasting(threading.Thread):
             raise self._failure
 
 
-def stop_service(context: RunContext, service: str) -> Action:
+def stop_service(context: RunContext, service: str) -> Injected:
     """Stop a service; start it again at the end."""
-
-    def stop() -> Injected:
-        context.services.stop_service(service)
-        return Injected(service, lambda: context.services.start_service(service))
-
-    return stop
+    context.services.stop_service(service)
+    return Injected(service, lambda: context.services.start_service(service))
 
 
-def kill_service(context: RunContext, service: str) -> Action:
+def kill_service(context: RunContext, service: str) -> Injected:
     """SIGKILL a service that the supervisor starts again."""
-
-    def kill() -> Injected:
-        context.supervisor.signal(PREFIX + service, signal.SIGKILL)
-        return Injected(service)
-
-    return kill
+    context.supervisor.signal(PREFIX + service, signal.SIGKILL)
+    return Injected(service)
 
 
-def kill_part(context: RunContext, part: str) -> Action:
+def kill_part(context: RunContext, part: str) -> Injected:
     """SIGKILL a program of the run, which the supervisor starts again."""
-    return lambda: Injected(context.kill(part))
+    return Injected(context.kill(part))

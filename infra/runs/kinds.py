@@ -1,19 +1,20 @@
 """How a live run on each kind of fleet is composed: of processes on this machine, or with replicas as pods."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from infra.runs.context import RunContext
-from infra.runs.faults import Action, Faults, kill_part, kill_service, stop_service
+from infra.runs.faults import Faults, Injected, kill_part, kill_service, stop_service
 from infra.runs.function_replicas import FunctionReplicas, start_pipeline_manager
 from infra.runs.programs import ControllerProgram, ProgramReplicas, SenderProgram
 from infra.runs.run import Broker, Channels, CommittedOffsets, CountedOutcomes, DrainRule, Run
 from penstock.errors import PenstockError
 from penstock.fleet_kinds import kind_of
 from penstock.rundir import RunDirectory
-from penstock.runspec import Fault, FaultKind, RunSpec, WorldName
-from penstock.systems import FunctionSystem, QueueSystem, System
+from penstock.runspec import Fault, FaultKind, RunSpec, WorldName, part_hit
+from penstock.systems import FunctionSystem, System
 
 if TYPE_CHECKING:
     from infra.kubernetes.services import ClusterServices
@@ -22,17 +23,35 @@ if TYPE_CHECKING:
 
 COMMON: Final = ("kafka", "redis", "prometheus")
 """Services that every run needs."""
-LOCAL_FAULTS: Final[tuple[FaultKind, ...]] = (
-    "kill-worker",
-    "freeze-workers",
-    "stop-broker",
-    "restart-redis",
-    "kill-controller",
-    "blind-monitor",
-)
-"""Faults of every run on processes of this machine."""
-
 PodParts: TypeAlias = "tuple[ControllerPod | ControllerProgram, PodReplicas | FunctionPods]"
+
+
+class Parts(NamedTuple):
+    """What a fault of a run can hit. ``replicas`` are of the class that the kind composes a run with."""
+
+    context: RunContext
+    events: Broker
+    controller: "ControllerProgram | ControllerPod"
+    replicas: Any
+
+
+LiveFaults: TypeAlias = Mapping[FaultKind, Callable[[Parts], Injected]]
+
+COMMON_FAULTS: Final[LiveFaults] = {
+    "kill-worker": lambda run: run.replicas.kill(),
+    "kill-controller": lambda run: run.controller.kill(),
+    "blind-monitor": lambda run: run.controller.blind(),
+}
+"""Of every live run."""
+LOCAL_FAULTS: Final[LiveFaults] = {
+    **COMMON_FAULTS,
+    "freeze-workers": lambda run: run.replicas.freeze(),
+    "stop-broker": lambda run: stop_service(run.context, run.events),
+    "restart-redis": lambda run: stop_service(run.context, "redis"),
+}
+"""Of every run on processes of this machine."""
+KILL_FORWARDER: Final[LiveFaults] = {"kill-forwarder": lambda run: kill_part(run.context, "forwarder")}
+KILL_DATAFLOW: Final[LiveFaults] = {"kill-dataflow": lambda run: kill_part(run.context, "dataflow")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +70,9 @@ class LiveKind:
     """Controller and replicas where replicas are pods."""
     controller_options: tuple[str, ...] = ()
     """Options of the controller's program."""
-    pod_faults: tuple[FaultKind, ...]
-    """Faults that can be injected where replicas are pods."""
-    local_faults: tuple[FaultKind, ...] = ()
+    pod_faults: LiveFaults = field(default_factory=dict)
+    """Faults besides ``COMMON_FAULTS`` where replicas are pods."""
+    local_faults: LiveFaults = field(default_factory=dict)
     """Faults besides ``LOCAL_FAULTS`` where replicas are processes."""
     needs: tuple[str, ...] = ()
     """Services needed besides ``COMMON``."""
@@ -69,20 +88,13 @@ def local_run(services: "LocalServices", spec: RunSpec, directory: RunDirectory)
     """A run on processes of this machine."""
     kind, context = live_kind(spec.system), RunContext(services, spec, directory)
     replicas = kind.processes(context, services)
-    faults: dict[FaultKind, Action] = {
-        "freeze-workers": replicas.freeze,
-        "stop-broker": stop_service(context, kind.events),
-        "restart-redis": stop_service(context, "redis"),
-        "kill-gateway": kill_service(context, "gateway"),
-        "stop-gateway": stop_service(context, "gateway"),
-    }
-    return _compose(kind, context, ControllerProgram(context, *kind.controller_options), replicas, faults)
+    return _compose(kind, context, ControllerProgram(context, *kind.controller_options), replicas)
 
 
 def pod_run(services: "ClusterServices", spec: RunSpec, directory: RunDirectory) -> Run:
     """A run whose replicas are pods; sender and Spark are programs of the local supervisor."""
     kind, context = live_kind(spec.system), RunContext(services, spec, directory)
-    return _compose(kind, context, *kind.pods(context, services), {})
+    return _compose(kind, context, *kind.pods(context, services))
 
 
 def _compose(
@@ -90,18 +102,9 @@ def _compose(
     context: RunContext,
     controller: "ControllerProgram | ControllerPod",
     replicas: "ProgramReplicas | FunctionReplicas | PodReplicas | FunctionPods",
-    faults: Mapping[FaultKind, Action],
 ) -> Run:
-    actions: dict[FaultKind, Action] = {
-        "kill-worker": replicas.kill,
-        "kill-controller": controller.kill,
-        "blind-monitor": controller.blind,
-        "kill-dataflow": kill_part(context, "dataflow"),
-        "kill-forwarder": kill_part(context, "forwarder"),
-        **faults,
-    }
-    spec = context.spec
-    known = known_faults(spec.system, spec.world)
+    spec, parts = context.spec, Parts(context, kind.events, controller, replicas)
+    actions = {name: partial(action, parts) for name, action in known_faults(spec.system, spec.world).items()}
     return Run(
         context=context,
         channels=Channels(context, kind.events),
@@ -109,17 +112,16 @@ def _compose(
         replicas=replicas,
         sender=SenderProgram(context),
         drain_rule=kind.drain_rule,
-        faults=Faults(context, {name: actions[name] for name in known}),
+        faults=Faults(context, actions),
         start_helper=start_pipeline_manager if isinstance(spec.system, FunctionSystem) else None,
     )
 
 
-def known_faults(system: System, world: WorldName) -> tuple[FaultKind, ...]:
+def known_faults(system: System, world: WorldName) -> LiveFaults:
     """The faults of a live world for a system. PenstockError for a kind that runs in the sim world only."""
     kind = live_kind(system)
-    known = kind.pod_faults if world == "kubernetes" else LOCAL_FAULTS + kind.local_faults
-    pushed = isinstance(system, QueueSystem) and system.forwarding == "push"  # the controller starts the forwarder
-    return tuple(name for name in known if name != "kill-forwarder" or pushed)
+    known = {**COMMON_FAULTS, **kind.pod_faults} if world == "kubernetes" else {**LOCAL_FAULTS, **kind.local_faults}
+    return {name: action for name, action in known.items() if part_hit(name) not in system.lacks}
 
 
 def check_live_faults(system: System, world: WorldName, faults: tuple[Fault, ...]) -> None:
@@ -162,21 +164,25 @@ def _function_pods(context: RunContext, services: "ClusterServices") -> PodParts
 STREAM: Final = LiveKind(
     drain_rule=CommittedOffsets,
     pods=_consumer_pods,
-    pod_faults=("kill-worker", "kill-controller", "blind-monitor"),
+    local_faults={"kill-all-workers": lambda run: run.replicas.kill_all()},
 )
 QUEUE: Final = LiveKind(
     events="rabbitmq",
     pods=_app_pods,
-    pod_faults=("kill-worker", "kill-controller", "kill-forwarder", "blind-monitor"),
-    local_faults=("kill-forwarder",),
+    pod_faults=KILL_FORWARDER,
+    local_faults=KILL_FORWARDER,
     needs=("rabbitmq",),
 )
 FUNCTION: Final = LiveKind(
     processes=lambda _, services: FunctionReplicas(services.state),
     pods=_function_pods,
     controller_options=("--stop-replicas",),
-    pod_faults=("kill-worker", "kill-controller", "kill-dataflow", "blind-monitor"),
-    local_faults=("kill-dataflow", "kill-gateway", "stop-gateway"),
+    pod_faults=KILL_DATAFLOW,
+    local_faults={
+        **KILL_DATAFLOW,
+        "kill-gateway": lambda run: kill_service(run.context, "gateway"),
+        "stop-gateway": lambda run: stop_service(run.context, "gateway"),
+    },
     needs=("gateway",),
 )
-NETWORK: Final = replace(QUEUE, pod_faults=("kill-worker", "kill-controller", "blind-monitor"), local_faults=())
+NETWORK: Final = replace(QUEUE, pod_faults={}, local_faults={})

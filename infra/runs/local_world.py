@@ -23,7 +23,7 @@ from penstock.adapters.process_manager import Supervisor
 from penstock.adapters.redis import redis_client
 from penstock.adapters.topics import admin_client
 from penstock.errors import PenstockError
-from penstock.rundir import RunDirectory
+from penstock.rundir import RunDirectory, Verdict
 from penstock.runspec import RunSpec
 from penstock.world import Progress, World
 
@@ -66,9 +66,14 @@ class LocalWorld(World):
             self._services.up(needs)
         self._run = run = local_run(self._services, spec, directory)
         run.prepare()
+        self._metrics = run.metrics
         if grafana := self._services.exports().get("PENSTOCK_GRAFANA"):
             self._tell(f"grafana: {board_link(grafana, spec.run, time.time_ns())}")
         allocate_indexes(self._services.state, [spec.events_topic, spec.results_topic])
+
+    def judged(self, verdict: Verdict, reasons: Sequence[str]) -> None:
+        """Let Prometheus take it in; at most a few seconds."""
+        self._metrics.judged(verdict, reasons)
 
     def left_behind(self, run: str) -> Sequence[str]:
         """Programs, processes, topics, queues and keys of a closed run that stay for ``GONE_TIMEOUT_S``."""

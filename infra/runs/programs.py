@@ -1,7 +1,9 @@
 """Controller, replicas and sender of a run as programs of the supervisor."""
 
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from infra.runs.context import RunContext
@@ -83,19 +85,23 @@ class ProgramReplicas(Replicas):
         self._context.supervisor.signal(replicas[0], signal.SIGKILL)
         return Injected(replicas[0])
 
+    def kill_all(self) -> Injected:
+        """SIGKILL every replica."""
+        replicas = self._context.replicas()
+        self._signal(replicas, signal.SIGKILL)
+        return Injected(", ".join(replicas)) if replicas else NO_REPLICA
+
     def freeze(self) -> Injected:
         """SIGSTOP every replica; SIGCONT ends it."""
         replicas = self._context.replicas()
+        self._signal(replicas, signal.SIGSTOP)
+        thaw = partial(self._signal, replicas, signal.SIGCONT)
+        return Injected(", ".join(replicas), thaw) if replicas else NO_REPLICA
 
-        def signal_all(number: signal.Signals) -> None:
-            for name in replicas:
-                with suppress(NotRunningError):  # it has ended, or is started again
-                    self._context.supervisor.signal(name, number)
-
-        if not replicas:
-            return NO_REPLICA
-        signal_all(signal.SIGSTOP)
-        return Injected(", ".join(replicas), lambda: signal_all(signal.SIGCONT))
+    def _signal(self, replicas: Sequence[str], number: signal.Signals) -> None:
+        for name in replicas:
+            with suppress(NotRunningError):  # it has ended, or is started again
+                self._context.supervisor.signal(name, number)
 
 
 class SenderProgram:

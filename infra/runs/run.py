@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import msgspec
 import pyarrow.parquet as pq
 
-from controller.fleets.stream.monitor import OffsetReader
+from controller.fleets.stream.offset_reader import OffsetReader
 from infra.local.collect import MachineSampler, OutcomeCounter, copy_ledger, copy_results
+from infra.local.program_cpu import ProgramCpu
 from infra.runs.context import PARTS, RunContext
 from infra.runs.exposition import RunMetrics
 from infra.runs.faults import Faults
@@ -88,7 +89,7 @@ class CountedOutcomes:
     def __init__(self, context: RunContext) -> None:
         reports = pq.read_table(context.directory.delivery_file, columns=["acked_ns"])
         self._acknowledged: int = reports.num_rows - reports.column("acked_ns").null_count
-        self._counter = OutcomeCounter(context.endpoints.require("kafka"), context.spec.results_topic)
+        self._counter = OutcomeCounter(context.endpoints.require("kafka"), context.spec.results_topic, context.spec.run)
         self.close = self._counter.close
 
     def left(self) -> int | None:
@@ -117,7 +118,7 @@ class Run:
     metrics: RunMetrics = field(init=False)
 
     def __post_init__(self) -> None:
-        self.metrics = RunMetrics(self.sampler, self.faults)
+        self.metrics = RunMetrics(self.sampler, self.faults, ProgramCpu(self.context.supervisor.programs))
 
     def prepare(self) -> None:
         """Channels, then Spark (the slowest to start), then the controller, which brings up the replicas."""
@@ -177,7 +178,6 @@ class Run:
     def stop(self) -> None:
         """Stop the controller first, so that it does not replace the replicas; then these; then all other parts."""
         self.faults.end()
-        self.metrics.close()
         self.sampler.stop()
         self.replicas.save_logs()
         self.controller.stop()

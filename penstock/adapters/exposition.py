@@ -4,15 +4,23 @@ In a pod they are served on a port that is known beforehand (``PENSTOCK_METRICS`
 """
 
 import atexit
+import contextlib
+import socket
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import msgspec
-from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from penstock.errors import PenstockError
 from penstock.settings import Exposition
+
+MOST_CONNECTIONS: Final = 16
+"""Each has a thread. One more closes the oldest: its client sends or reads slowly, for an answer takes milliseconds."""
 
 
 class Exposed(NamedTuple):
@@ -34,9 +42,11 @@ def expose(
     address = Exposition().metrics
     host, _, wanted = address.rpartition(":")
     try:
-        server, thread = start_http_server(int(wanted), addr=host, registry=registry)
-    except (OSError, ValueError) as error:
+        server = make_server(host, int(wanted), make_wsgi_app(registry), _Server, _Handler)
+    except (OSError, ValueError, OverflowError) as error:
         raise PenstockError(f"PENSTOCK_METRICS={address}: metrics cannot be served there ({error})") from None
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     port = int(server.server_port)
     target = None if folder is None else folder / f"{name}.json"
 
@@ -59,3 +69,35 @@ def expose(
         partial.replace(target)
         atexit.register(withdraw)
     return Exposed(port, close)
+
+
+class _Server(ThreadingWSGIServer):
+    """Serves at most ``MOST_CONNECTIONS`` at a time."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: list[socket.socket] = []
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own, in place of the oldest if there are too many."""
+        self._open.append(request)
+        while len(self._open) > MOST_CONNECTIONS:
+            with contextlib.suppress(OSError, IndexError):  # it ends just now
+                self._open.pop(0).shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The connection ends."""
+        with contextlib.suppress(ValueError):
+            self._open.remove(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone is no error of this process."""
+
+
+class _Handler(WSGIRequestHandler):
+    """Logs no requests."""
+
+    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 - the base class names it so
+        """Nothing."""

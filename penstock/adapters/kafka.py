@@ -21,17 +21,20 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from penstock.adapters.kafka_security import ClientSecurity, librdkafka_settings
 from penstock.errors import PenstockError
 
 __all__ = (
     "OFFSET_BEGINNING", "OFFSET_END", "TIMESTAMP_LOG_APPEND_TIME", "BrokerAwayError", "Consumer", "KafkaError",
     "KafkaException", "Message", "Producer", "TopicPartition", "assign_from_start", "broker_errors", "make_consumer",
-    "make_producer", "partitions_of", "read_topic", "reason", "values",
+    "make_producer", "partitions_of", "read_topic", "reason", "topics_of", "values",
 )  # fmt: skip
 
-UNDERSCORED: Final = ("log_level", "on_commit")
+UNDERSCORED: Final = ("error_cb", "log_level", "on_commit")
 """Settings of the client library whose names have no dots."""
 READ_AT_ONCE: Final = 10_000
+LOOK_STEP_S: Final = 1.0
+"""The client library retries a login that was refused; what it says of it is read in between."""
 
 
 class BrokerAwayError(PenstockError):
@@ -43,7 +46,7 @@ def make_consumer(bootstrap: str, group: str, log: logging.Logger | None = None,
     for the client library's own log.
     """
     common = {
-        "bootstrap.servers": bootstrap,
+        **librdkafka_settings(bootstrap),
         "group.id": group,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
@@ -53,7 +56,7 @@ def make_consumer(bootstrap: str, group: str, log: logging.Logger | None = None,
 
 def make_producer(bootstrap: str, **settings: Any) -> Producer:
     """A producer. ``settings`` with underscores in place of dots."""
-    return Producer({"bootstrap.servers": bootstrap, **_dotted(settings)})
+    return Producer({**librdkafka_settings(bootstrap), **_dotted(settings)})
 
 
 def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
@@ -73,6 +76,39 @@ def broker_errors(broker: str = "Kafka", remedy: str = "") -> Iterator[None]:
         yield
     except KafkaException as error:
         raise BrokerAwayError(f"{broker} does not answer ({reason(error)}){remedy}") from None
+
+
+def topics_of(bootstrap: str, timeout_s: float) -> dict[str, int]:
+    """Topics that the client may see, with their numbers of partitions. BrokerAwayError after ``timeout_s``; at once if
+    TLS or the login fails, with the reason.
+    """
+    security, said = ClientSecurity(), list[str]()
+    consumer = make_consumer(
+        bootstrap, "penstock-look", log_level=0, error_cb=lambda error: said.append(security.explain(error.str()))
+    )
+    deadline_s = time.monotonic() + timeout_s
+    try:
+        while True:
+            try:
+                # All topics: a request for one by name can create it.
+                found = consumer.list_topics(timeout=min(LOOK_STEP_S, timeout_s)).topics
+                return {name: len(each.partitions) for name, each in found.items()}
+            except KafkaException as error:
+                away = error
+            try:
+                consumer.poll(0)  # delivers what the client library has to say
+            except KafkaException as error:
+                said.append(security.explain(reason(error)))
+            if explained := next(filter(None, said), ""):
+                raise BrokerAwayError(f"Kafka at {bootstrap}: {explained}")
+            if time.monotonic() >= deadline_s:
+                listener = "" if security.sasl else f", and is {security.protocol} what its listener expects"
+                raise BrokerAwayError(
+                    f"Kafka at {bootstrap} does not answer ({reason(away)}): "
+                    f"is --kafka HOST:PORT right, is it up{listener}?"
+                )
+    finally:
+        consumer.close()
 
 
 def partitions_of(client: Consumer | Producer, topic: str, timeout_s: float) -> list[int]:

@@ -41,12 +41,14 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 class ProgramStatus(msgspec.Struct, frozen=True):
     """``pid`` is None without a process. ``state``: ``starting``, ``active``, ``stopping``, ``stopped`` or ``failed``
-    (ended too often to be restarted).
+    (ended too often to be restarted). ``former_ended_ns``: when the process before ended, by its machine's clock; None
+    where that is not told.
     """
 
     name: str
     pid: int | None
     state: str
+    former_ended_ns: int | None = None
 
 
 class Programs(Protocol):

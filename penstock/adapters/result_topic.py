@@ -8,6 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from penstock.adapters.kafka_security import librdkafka_settings
 from penstock.records import Result, encode
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class ResultTopic:
         self._topic = topic
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap,
+                **librdkafka_settings(bootstrap),
                 "client.id": client_id,
                 "acks": "all",
                 "linger.ms": linger_ms,

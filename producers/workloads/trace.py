@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, NamedTuple, NoReturn
+from typing import ClassVar, Final, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,9 @@ import numpy.typing as npt
 from penstock.errors import PenstockError
 from producers.workloads.contract import Floats, Workload, positive
 from producers.workloads.csv_rows import number_in, rows_of
+
+TIMES: Final = ("time_s", "timestamp")
+"""Columns of times, by name."""
 
 
 class Rows(NamedTuple):
@@ -57,8 +60,9 @@ class FromFile(Workload):
 class Trace(FromFile):
     """Rates from ``column`` of the CSV file ``path``, whose first line names the columns.
 
-    Without ``time_column`` each row lasts ``row_s`` seconds. With it (seconds, or ISO 8601 date and time; ascending)
-    the first row is time 0, and the last row lasts as long as the one before it, or ``row_s`` where it is the only one.
+    Without a column of times each row lasts ``row_s`` seconds. With one (``time_column``, else ``time_s`` or
+    ``timestamp`` if there is one; seconds, or ISO 8601 date and time; ascending) the first row is time 0, and the last
+    row lasts as long as the one before it, or ``row_s`` where it is the only one.
     """
 
     path: str
@@ -79,20 +83,21 @@ class Trace(FromFile):
         lines = rows_of(Path(self.path), remedy="; give its path as trace:path=FILE.csv")
         _, names = next(lines)
         rate_at = self._position(names, self.column)
-        time_at = self._position(names, self.time_column) if self.time_column else rate_at
+        times = self.time_column or next((each for each in TIMES if each in names), "")
+        time_at = self._position(names, times) if times else rate_at
         times_s: list[float] = []
         rates: list[float] = []
         for line, row in lines:
             if len(row) <= max(rate_at, time_at):
                 self._fail(line, f"only {len(row)} of {len(names)} columns", "complete the row")
             rates.append(self._rate(line, row[rate_at]))
-            times_s.append(self._time_s(line, row[time_at]) if self.time_column else self.row_s * len(times_s))
+            times_s.append(self._time_s(line, times, row[time_at]) if times else self.row_s * len(times_s))
             if len(times_s) > 1 and times_s[-1] <= times_s[-2]:
                 self._fail(line, f"time {row[time_at]!r} is not after the one before", "sort the rows, one row a time")
         if not rates:
             raise PenstockError(f"{self.path}: no rows below the column names; a trace needs at least one rate")
         start_s = np.asarray(times_s) - times_s[0]
-        last_s = float(start_s[-1] - start_s[-2]) if self.time_column and len(start_s) > 1 else self.row_s
+        last_s = float(start_s[-1] - start_s[-2]) if times and len(start_s) > 1 else self.row_s
         return Rows(start_s, np.asarray(rates), float(start_s[-1]) + last_s)
 
     def _position(self, names: list[str], wanted: str) -> int:
@@ -105,7 +110,7 @@ class Trace(FromFile):
             remedy = f"it holds values ({shown}): put a line such as time_s,{self.column} above them"
         else:
             option = "time_column" if wanted == self.time_column else "column"
-            remedy = f"the columns are {shown}; choose one with {option}=NAME"
+            remedy = f"the columns are {shown}; choose one, as in trace:path={self.path},{option}=NAME"
         raise PenstockError(f"{self.path}: line 1: no column {wanted!r}; {remedy}")
 
     def _rate(self, line: int, text: str) -> float:
@@ -119,13 +124,13 @@ class Trace(FromFile):
             self._fail(line, f"{self.column} {text!r} is negative", "a rate is at least 0")
         return rate
 
-    def _time_s(self, line: int, text: str) -> float:
+    def _time_s(self, line: int, column: str, text: str) -> float:
         time_s = number_in(text)
         if math.isnan(time_s):
             with suppress(ValueError):
                 time_s = datetime.fromisoformat(text).timestamp()
         if not math.isfinite(time_s):
-            self._fail(line, f"{self.time_column} {text!r} is not a time", "write seconds or ISO 8601 date and time")
+            self._fail(line, f"{column} {text!r} is not a time", "write seconds or ISO 8601 date and time")
         return time_s
 
     def _fail(self, line: int, what: str, remedy: str) -> NoReturn:

@@ -78,6 +78,12 @@ def carried_out(steps: Iterable[Step]) -> ScaleCounts:
     return scale_counts(actions())
 
 
+def guarded_ticks(records: Iterable[TickRecord]) -> int:
+    """Ticks on which the guards changed the acting scaler's decision, or remarked on it."""
+    decisions = (record.decisions.get(record.acting) for record in records)
+    return sum(1 for each in decisions if each is not None and any("guard" in terms for terms in each.why.values()))
+
+
 def start_steps(
     records: Sequence[TickRecord], events: Iterable[ReplicaEvent], start_ns: int
 ) -> dict[str, Distribution]:

@@ -30,6 +30,7 @@ from report.analysis.decisions import (
     carried_out,
     decided,
     due_decisions,
+    guarded_ticks,
     holds,
     missed_ticks,
     rebalances,
@@ -37,7 +38,7 @@ from report.analysis.decisions import (
     tick_phases,
 )
 from report.analysis.outcomes import RunEvents, events_of
-from report.analysis.recovery import fault_effects
+from report.analysis.recovery import fault_effects, late_periods
 from report.analysis.run_data import RunData, ints
 from report.analysis.summary import MeanSplit, RunSummary
 from report.analysis.verdict import BUSY_CPU_SHARE, judge
@@ -94,6 +95,7 @@ def _measure(run: RunData, events: RunEvents, schedule: Schedule) -> RunSummary:
     end_ns = spec.start_ns + round(spec.duration_s * NANOS_PER_SECOND)
     replica_time_s = replica_seconds(run.paid_replicas, spec.start_ns, end_ns)
     cpu_saturation, cpu_stolen = _machine(run.directory, spec.start_ns, end_ns)
+    periods, needed = late_periods(run, events), run.needed_replicas
     failures = [record.errors[record.acting] for record in records if record.acting in record.errors]
     phase_p50_s, phase_p99_s, phase_error_p99_s = tick_phases(records, spec)
     return RunSummary(
@@ -141,11 +143,21 @@ def _measure(run: RunData, events: RunEvents, schedule: Schedule) -> RunSummary:
         due_decisions=due_decisions(records, spec),
         scaler_failures=len(failures),
         first_failure=failures[0] if failures else "",
+        guarded=guarded_ticks(records),
         slow_decisions=Counter(name for record in records for name in record.slow),
         failed_actions=sum("actuator" in record.errors for record in records),
         faults=fault_effects(run, events),
+        record_from_s=_record_from_s(run),
+        late_periods=len(periods),
+        longest_recovery_s=max((to_s - from_s for from_s, to_s in periods), default=0.0),
+        needed_replica_minutes=float(needed.sum()) / 60 if len(needed) else None,
         conditions=_conditions(spec),
     )
+
+
+def _record_from_s(run: RunData) -> float | None:
+    replicas = [(event.at_ns - run.spec.start_ns) / NANOS_PER_SECOND for event in run.replica_events]
+    return min((*replicas, *(tick.time_s for tick in run.ticks)), default=None)
 
 
 def _conditions(spec: RunSpec) -> dict[str, Any]:

@@ -4,7 +4,17 @@ import msgspec
 import numpy as np
 
 from penstock.clock import NANOS_PER_SECOND
-from penstock.measures import Bools, Floats, Ints, Span, disturbed_until_s, late_spans, missing_replicas
+from penstock.measures import (
+    QUIET_S,
+    Bools,
+    Floats,
+    Ints,
+    Span,
+    disturbed_until_s,
+    late_spans,
+    merged,
+    missing_replicas,
+)
 from report.analysis.outcomes import RunEvents
 from report.analysis.run_data import RunData
 from report.analysis.summary import FaultEffect
@@ -54,6 +64,13 @@ def _late(run: RunData, events: RunEvents) -> tuple[Floats, Bools]:
     intended_ns = np.concatenate((done.intended_ns, other_ns[0]))
     waited_s = (np.concatenate((done.finished_ns, other_ns[1])) - intended_ns) / NANOS_PER_SECOND
     return (intended_ns - run.spec.start_ns) / NANOS_PER_SECOND, waited_s > run.spec.slo_s
+
+
+def late_periods(run: RunData, events: RunEvents) -> list[Span]:
+    """From the first to the last late event, in seconds of the run, of each time in which events came late. It is over
+    when none did for ``QUIET_S``, or for the SLO if that is longer: such loads have few events.
+    """
+    return merged(late_spans(*_late(run, events)), max(QUIET_S, run.spec.slo_s))
 
 
 def _spans(steps_s: Floats, wrong: Bools, end_s: float) -> list[Span]:

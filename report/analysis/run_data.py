@@ -18,6 +18,7 @@ from penstock.runspec import FaultRecord
 from penstock.schedule import Schedule
 from penstock.systems import QueueSystem
 from report.analysis.decisions import Step, steps
+from report.analysis.needed import needed_replicas
 from report.series import LagSeries, LatencySeries, LatencyTail, lag_series, latency_series, latency_tail
 
 RESULT_TIMES = ["intended_ns", "sent_ns", "started_ns", "finished_ns"]
@@ -145,6 +146,11 @@ class RunData:
     def arrivals_per_s(self) -> Ints:
         """Events that the schedule has in each second."""
         return self.schedule().arrivals_per_second()
+
+    @cached_property
+    def needed_replicas(self) -> Ints:
+        """Replicas that were needed in each second."""
+        return needed_replicas(self.spec, self.schedule())
 
     @cached_property
     def _latency(self) -> tuple[LatencyTail, LatencySeries]:

@@ -49,8 +49,14 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     (``penstock.measures``), None in a summary of an older Penstock. ``decisions`` are the ticks on which the acting
     scaler decided, of ``due_decisions``; ``scaler_failures`` those on which it raised an error or gave no valid answer,
     ``first_failure`` the first of these errors. ``slow_decisions`` are the ticks by scaler on which its decision took
-    longer than its interval, ``failed_actions`` those on which the actuator failed. ``starts`` are the steps from a
-    decision to the first event on a new replica. ``faults`` are those that were injected, with what they cost.
+    longer than its interval, ``failed_actions`` those on which the actuator failed. On ``guarded`` ticks the guards
+    changed the decision or remarked on it. ``starts`` are the steps from a decision to the first event on a new
+    replica. ``faults`` are those that were injected, with what they cost.
+    ``record_from_s`` is the time of the first tick or replica event on record, negative before the schedule.
+    ``late_periods`` is how often events came late for a while (``penstock.measures.merged``), ``longest_recovery_s``
+    the length of the longest such period, 0 without any; both None in a summary of an older Penstock.
+    ``needed_replica_minutes`` are those that the arrivals required (``report.analysis.needed``), None where the service
+    time is unknown.
     ``conditions`` is what run.json fixed: two runs of one scaler with equal conditions are repetitions of each other.
     """
 
@@ -100,6 +106,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     first_failure: str = ""
     slow_decisions: Mapping[str, int] = msgspec.field(default_factory=dict)
     failed_actions: int = 0
+    guarded: int = 0
     starts: Mapping[str, Distribution] = msgspec.field(default_factory=dict)
     faults: tuple[FaultEffect, ...] = ()
+    record_from_s: float | None = None
+    late_periods: int | None = None
+    longest_recovery_s: float | None = None
+    needed_replica_minutes: float | None = None
     conditions: Mapping[str, Any] = msgspec.field(default_factory=dict)

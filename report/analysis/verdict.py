@@ -9,6 +9,8 @@ from report.analysis.summary import RunSummary
 
 MIN_ISSUED_SHARE = 0.999
 MIN_DECIDED_SHARE = 0.5
+MAX_RECORD_FROM_S = 5.0
+"""The initial replicas are on record before the schedule begins."""
 MAX_TICK_PHASE_ERROR_S = 0.020
 BUSY_CPU_SHARE = 0.90
 MAX_CPU_SATURATION = 0.10
@@ -79,6 +81,16 @@ def _too_few_decisions(run: RunSummary, spec: RunSpec) -> str | None:
         return f"{run.scaler} never decided: {phase}"
     few = run.decisions < MIN_DECIDED_SHARE * run.due_decisions
     return f"{run.scaler} decided on {run.decisions} of {run.due_decisions} ticks that were due" if few else None
+
+
+@_rule("INVALID")
+def _record_lost(run: RunSummary, spec: RunSpec) -> str | None:
+    """Decisions and replicas are on record from more than 5 s after the start only, with initial replicas."""
+    from_s = run.record_from_s
+    if from_s is None or from_s <= MAX_RECORD_FROM_S or spec.initial_replicas == 0:
+        return None
+    said = f"the record of decisions and replicas begins at {from_s:.0f} s of {run.duration_s:g} s"
+    return f"{said}: a controller that began again without the files of the one before it"
 
 
 @_rule("INVALID")

@@ -1,6 +1,6 @@
 """Scalers of functions: AMESoS (Tsenos, Peri, Kalogeraki), its comparisons; Elastic-FaaS (Kathirvel, Parasuraman)."""
 
-from report.explanations.wording import Family, Sentence, fill, sentences
+from report.explanations.wording import Family, Sentence, Terms, as_list, fill, number, sentences
 
 FORECAST = sentences(
     "λ = {lambda_per_s}/s",
@@ -89,4 +89,35 @@ ELASTIC_FAAS = Family(
     marks=frozenset({"NSP'"}),
 )
 
-FAMILIES = (AMESOS, DWP, LASS, RPS, ELASTIC_FAAS)
+
+def _trade(terms: Terms) -> list[str]:
+    """One replica fewer, the chosen number, and one more: late requests, their price, the choice."""
+    lines = []
+    for index, replicas in enumerate(as_list(terms["candidates"])):
+        idle_s, change_s, late, cost = (number(as_list(terms[name])[index]) for name in TRADE[1:])
+        lines.append(
+            f"{replicas} replica{'s' if replicas > 1 else ''}: J = {idle_s} s idle + {change_s} s for the change "
+            f"+ {number(terms['price_s'])} · {late} late = {cost}{' ← least' if index == terms['chosen'] else ''}"
+        )
+    return lines
+
+
+TRADE = ("candidates", "idle_s", "change_s", "late", "cost")
+
+NEWSVENDOR = Family(
+    frozenset({"newsvendor-function"}),
+    sentences(
+        "λ_in = {rate_per_s}/s at the pipeline's entrance, changing by {trend}/s each second",
+        "squared error of the forecast over its mean = {dispersion}",
+        "service time = {service_s} s, a request has to start within {slack_s} s of its arrival",
+        "services started so far = {started}",
+        "to be started within {horizon_s} s: {due} requests, variance {variance}",
+        "work until the next decision: {work} requests",
+        "λ = {price_s} replica-seconds per late request, for {slo_share:%} before the deadline",
+        Sentence(frozenset({*TRADE, "chosen", "price_s"}), _trade),
+        "replicas = {replicas}, wanted = {wanted}",
+    ),
+    marks=frozenset({"change_s"}),
+)
+
+FAMILIES = (AMESOS, DWP, LASS, RPS, ELASTIC_FAAS, NEWSVENDOR)

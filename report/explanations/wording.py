@@ -46,6 +46,7 @@ FIELDS: Mapping[str, str] = {
     "busy_s": "busy time",
     "completed": "number of completions",
     "concurrency": "concurrency limit",
+    "after": "order of the functions",
     "finished": "number of finished requests",
     "in_flight": "number in flight",
     "last_rebalance_s": "time of the last rebalance",

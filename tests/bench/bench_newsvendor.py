@@ -1,6 +1,7 @@
 """Time of one decision of newsvendor, beside binpack-tail's on the same loads.
 
 Run as ``python tests/bench/bench_newsvendor.py``. Figures are CPU time: medians with the 5th and 95th percentile.
+Claimed of newsvendor: ≤ 1 ms at 5 partitions, ≤ 50 ms at 1,000 partitions and 200 replicas.
 """
 
 import time
@@ -49,7 +50,7 @@ def timed(scaler: Any, partitions: int, replicas: int, draw: np.random.Generator
 
 def main() -> None:
     """Print all figures."""
-    for partitions, replicas, most, times in ((5, 3, 5, 200), (100, 40, 50, 5), (1000, 150, 200, 1)):
+    for partitions, replicas, most, times in ((5, 3, 5, 200), (100, 40, 50, 20), (1000, 150, 200, 10)):
         for scaler in (
             Newsvendor(NewsvendorParameters(max_replicas=most)),
             BinpackTail(BinpackTailParameters(max_replicas=most)),

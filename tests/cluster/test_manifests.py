@@ -64,7 +64,7 @@ def others(cluster: Kubectl) -> Iterator[None]:
 
 @pytest.mark.cluster
 def test_the_api_server_takes_the_examples_for_keda(others: None, namespace: Kubectl) -> None:
-    for file in sorted(EXAMPLES.glob("*.yaml")):
+    for file in sorted(set(EXAMPLES.glob("*.yaml")) - {EXAMPLES / "tls-patch.yaml"}):
         said = namespace.run("apply", "--dry-run=server", f"--filename={file}").decode()
         objects = [each for each in yaml.safe_load_all(file.read_text()) if each]
         assert said.count("(server dry run)") == len(objects)
@@ -76,6 +76,14 @@ def test_the_api_server_takes_the_examples_for_keda(others: None, namespace: Kub
         "spec": deployment["spec"]["template"]["spec"],
     }
     namespace.run("create", "--dry-run=server", "--filename=-", given=json.dumps(pod).encode())
+    deployment["spec"]["replicas"] = 0
+    namespace.run("create", "--filename=-", given=json.dumps(deployment).encode())
+    patch = f"--patch-file={EXAMPLES / 'tls-patch.yaml'}"
+    namespace.run("patch", "deployment", "penstock-keda", patch)
+    (scaler,) = namespace.get("deployment", "penstock-keda")["spec"]["template"]["spec"]["containers"]
+    assert "grpc" not in scaler["readinessProbe"] and scaler["readinessProbe"]["tcpSocket"]
+    assert "--tls-cert=/tls/tls.crt" in scaler["args"]
+    namespace.run("delete", "deployment", "penstock-keda")
 
 
 @pytest.mark.cluster

@@ -24,8 +24,16 @@ class Member:
     def __init__(self, url: str) -> None:
         self.rejoins = 0
         self.may_ask = True
+        self.counts: tuple[int, int] | None = None
         self.assignor = PlanAssignor(url, "g", "r-0")
-        self.membership = Membership(url, "g", self.assignor, rejoin=self.rejoin, may_ask=lambda: self.may_ask)
+        self.membership = Membership(
+            url,
+            "g",
+            self.assignor,
+            rejoin=self.rejoin,
+            may_ask=lambda: self.may_ask,
+            counts=lambda: self.counts,
+        )
 
     def rejoin(self) -> None:
         self.rejoins += 1
@@ -146,6 +154,24 @@ def test_a_successor_that_counts_as_its_predecessor_did_is_followed(
     finally:
         member.membership.close(1.0)
         successor.stop()
+
+
+def test_counts_of_events_are_reported_by_a_member_that_has_joined_and_cause_no_rebalance(
+    service: PlanService, member: Member
+) -> None:
+    member.counts = 0, 0
+    member.membership.report("joining")
+    member.membership.report_counts()  # the service would let the other members rejoin again
+    eventually(lambda: bool(service.snapshot().members))
+    assert service.snapshot().serial == 1
+    member.rejoined(-1)
+    eventually(lambda: bool(service.snapshot().assigned()))
+    assert service.snapshot().finished == 0
+    member.counts = 40, 3
+    member.membership.report_counts()
+    eventually(lambda: service.snapshot().finished == 40)
+    after = service.snapshot()
+    assert (after.late, after.serial, after.assigned()) == (3, 1, {"r-0": (0, 1, 2)})
 
 
 def test_without_a_service_there_is_nobody_to_tell() -> None:

@@ -1,5 +1,6 @@
 """A worker's metrics: named in one place, counted exactly."""
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from consumers.meters import Meters
@@ -15,7 +16,7 @@ def result(outcome: Outcome, service_ns: int) -> Result:
 
 def test_what_happened_is_what_is_scraped() -> None:
     registry = CollectorRegistry()
-    meters = Meters("payments", "p-0")
+    meters = Meters("payments", "p-0", slo_s=0.5)
     registry.register(meters)
     meters.served([result("completed", 5_000_000), result("completed", 5_000_001), result("failed", 2_000_000_000)])
     meters.rebalanced(5)
@@ -37,7 +38,15 @@ def test_what_happened_is_what_is_scraped() -> None:
     assert value(metrics.RANGE_FALLBACKS) == 1
 
 
+def test_a_result_is_late_above_the_slo_after_the_schedule_and_not_after_the_sender() -> None:
+    meters = Meters("payments", "p-0", slo_s=0.5)
+    meters.served([replace(result("completed", 499_999_990), intended_ns=0, sent_ns=400_000_000)])
+    assert (meters.finished, meters.late) == (1, 0)
+    meters.served([replace(result("completed", 499_999_991), intended_ns=0, sent_ns=400_000_000)])
+    assert (meters.finished, meters.late) == (2, 1)
+
+
 def test_every_metric_has_a_name_of_the_kernel() -> None:
     names = {value for name, value in vars(metrics).items() if name.isupper()}
-    for family in Meters("f", "r").collect():
+    for family in Meters("f", "r", slo_s=0.5).collect():
         assert family.name in names or f"{family.name}_total" in names

@@ -56,6 +56,20 @@ def run(tmp_path: Path) -> Path:
     return directory.path
 
 
+def test_named_scalers_are_listed_alone_also_those_of_a_file() -> None:
+    own = f"{Path(__file__).parents[2]}/docs/examples/steady_pace.py:SteadyPace"
+    listed = json.loads(said("scalers", "linear", own, "--json"))
+    assert [each["name"] for each in listed] == ["linear", "steady-pace"]
+    shown = said("scalers", own)
+    assert "patience_s=20.0 s" in shown
+    assert "linear" not in shown
+
+
+def test_no_parameter_is_cut_in_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "…" not in said("scalers")
+
+
 def test_every_registered_scaler_is_listed_with_units_and_defaults() -> None:
     listed = {each["name"]: each for each in json.loads(said("scalers", "--json"))}
     assert {"binpack", "binpack-tail", "linear"} <= set(listed)
@@ -64,7 +78,8 @@ def test_every_registered_scaler_is_listed_with_units_and_defaults() -> None:
     assert parameters["slo_s"]["unit"] == "s"
     assert listed["binpack"]["fleet"] == "stream"
     assert (listed["binpack"]["emulates"], listed["keda-kafka"]["emulates"]) == ("", "KEDA")
-    assert "our emulation" in said("scalers")
+    assert "emulation" in said("scalers", "ds2")
+    assert "emulation" not in said("scalers", "linear")
     assert "binpack-tail" in said("scalers")
 
 

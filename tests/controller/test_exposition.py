@@ -18,14 +18,17 @@ from penstock.contracts import (
     FunctionStatus,
     JobStatus,
     NetworkObservation,
+    Phase,
     QueueObservation,
     QueueStatus,
     ReplicaCounts,
+    ReplicaEvent,
     StreamObservation,
     Term,
     TopicStatus,
     hold,
 )
+from penstock.runspec import RunSpec, ScalerSpec
 
 THREE = ReplicaCounts(started=1, joined=2)
 
@@ -33,9 +36,9 @@ THREE = ReplicaCounts(started=1, joined=2)
 class Told:
     """What Prometheus would be told."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, spec: RunSpec | None = None) -> None:
         self.registry = CollectorRegistry()
-        self.exposition = ControllerMetrics("r", "pay", self.registry, **limits)
+        self.exposition = ControllerMetrics("r", "pay", self.registry, spec)
 
     def tick(self, observation: FleetObservation, decision: Decision | None = None, **fields: Any) -> None:
         """One in which ``zeta`` acts."""
@@ -51,11 +54,32 @@ def stream(**fields: Any) -> StreamObservation:
     return StreamObservation(**{"time_s": 1.1, "fleet": "pay", "replicas": THREE, **fields})
 
 
-def test_only_the_limits_are_told_before_the_first_tick() -> None:
-    told = Told(max_replicas=5, slo_s=0.5)
+def spec_of(**fields: Any) -> RunSpec:
+    given = {"run": "r", "experiment": "e", "world": "local", "scaler": ScalerSpec(name="zeta"), "duration_s": 90.0}
+    return RunSpec(**{**given, "max_replicas": 5, "slo_s": 0.5, **fields})
+
+
+def test_only_the_run_and_its_limits_are_told_before_the_first_tick() -> None:
+    told = Told(spec_of())
     assert told.value(metrics.REPLICAS_MAX) == 5
     assert told.value(metrics.SLO) == 0.5
+    assert told.value(metrics.RUN_INFO, experiment="e", scaler="zeta", world="local") == 1
+    assert told.value(metrics.RUN_DURATION) == 90
+    assert told.value(metrics.RUN_START) is None
     assert told.value(metrics.UNKNOWN_FIELDS) is None
+
+
+def test_the_start_of_the_run_is_told_from_any_tick_however_late_it_was() -> None:
+    told = Told(spec_of(tick_phase_s=0.1))
+    for time_s, phase_s in ((0.1, 0.1), (7.1, 0.35)):
+        at_ns = round((1_700_000_000 + time_s - 0.1 + phase_s) * 1e9)
+        told.tick(stream(), time_s=time_s, phase_s=phase_s, at_ns=at_ns)
+        assert told.value(metrics.RUN_START) == 1_700_000_000
+        assert told.value(metrics.TICK_PHASE_ERROR) == pytest.approx(phase_s - 0.1)
+
+
+def test_control_without_an_end_has_no_duration() -> None:
+    assert Told(spec_of(duration_s=0.0)).value(metrics.RUN_DURATION) is None
 
 
 def test_a_run_without_limits_tells_none() -> None:
@@ -137,7 +161,29 @@ def test_who_acts_and_when_it_last_did_is_told() -> None:
     told.tick(stream(), up, at_ns=6_500_000_000)  # the actuator failed: nothing was done
     assert told.value(metrics.SCALER_ACTING, scaler="zeta") == 1
     assert told.value(metrics.SCALER_ACTING, scaler="alpha") == 0
-    assert told.value(metrics.SCALER_LAST_ACTION, scaler="zeta", action="up") == 5.5
+    assert told.value(metrics.SCALER_LAST_ACTION, scaler="zeta", action="up", change="pay 3 → 4") == 5.5
+    told.tick(stream(replicas=ReplicaCounts(joined=4)), up, accepted=Accepted({"pay": 5}))
+    changes = [line for line in generate_latest(told.registry).decode().splitlines() if 'action="up"' in line]
+    assert ["change" in line for line in changes if "last_action" in line] == [True], "the newest alone"
+
+
+def test_how_long_the_newest_replica_of_a_fleet_took_to_start_is_told() -> None:
+    told = Told()
+
+    def happened(replica: str, phase: Phase, at_s: float) -> None:
+        told.exposition.replicas([ReplicaEvent("pay", replica, phase, round(at_s * 1e9))])
+
+    happened("a", "requested", 10.0)
+    happened("b", "requested", 10.5)
+    happened("a", "started", 10.9)
+    happened("a", "joined", 12.5)
+    happened("b", "gone", 13.0)  # it never joined
+    told.tick(stream())
+    assert told.value(metrics.REPLICA_START_UP) == 2.5
+    happened("a", "joined", 20.0)  # again, after a rebalance
+    happened("c", "joined", 21.0)  # requested by a controller before this one
+    told.tick(stream())
+    assert told.value(metrics.REPLICA_START_UP) == 2.5
 
 
 @pytest.mark.parametrize(("clamped", "told_as"), [({}, 0), ({"pay": "9 → 5: cap 5"}, 1)])

@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from controller.queueing.erlang import (
@@ -36,8 +36,6 @@ def fewest(arrival_rate: float, time: float) -> int | None:
     return Lass(LassParameters(wait_s=time)).fewest(arrival_rate, 10)
 
 
-quick = settings(max_examples=40)
-
 rates = st.floats(0.01, 1000)
 scvs = st.floats(0, 5)
 shares = st.floats(0, 1)
@@ -48,7 +46,6 @@ queues = st.tuples(rates, rates, servers_, st.integers(1, 80))
 # --- M/M/s/K ---------------------------------------------------------------------------------------------------------
 
 
-@quick
 @given(queues)
 def test_the_probabilities_sum_to_one_and_balance(queue: tuple[float, float, int, int]) -> None:
     arrival_rate, service_rate, servers, capacity = queue
@@ -61,7 +58,6 @@ def test_the_probabilities_sum_to_one_and_balance(queue: tuple[float, float, int
     assert up[normal] == pytest.approx(down[normal])
 
 
-@quick
 @given(queues)
 def test_identities_of_the_steady_state(queue: tuple[float, float, int, int]) -> None:
     arrival_rate, service_rate, servers, capacity = queue
@@ -76,7 +72,6 @@ def test_identities_of_the_steady_state(queue: tuple[float, float, int, int]) ->
     assert q.response_time - q.waiting_time == pytest.approx(1 / service_rate)
 
 
-@quick
 @given(queues)
 def test_the_printed_closed_form_agrees_away_from_its_pole(queue: tuple[float, float, int, int]) -> None:
     arrival_rate, service_rate, servers, capacity = queue
@@ -101,7 +96,6 @@ def test_the_printed_closed_form_agrees_away_from_its_pole(queue: tuple[float, f
     assert found.waiting == pytest.approx(waiting, rel=1e-6, abs=1e-9)
 
 
-@quick
 @given(queues)
 def test_loss_falls_with_servers_and_room_and_grows_with_the_load(queue: tuple[float, float, int, int]) -> None:
     arrival_rate, service_rate, servers, capacity = queue
@@ -112,7 +106,6 @@ def test_loss_falls_with_servers_and_room_and_grows_with_the_load(queue: tuple[f
     assert loss_probability(arrival_rate * 1.1, service_rate, servers, capacity) * slack >= loss
 
 
-@quick
 @given(queues, st.floats(0.01, 100))
 def test_the_unit_of_time_does_not_matter(queue: tuple[float, float, int, int], factor: float) -> None:
     arrival_rate, service_rate, servers, capacity = queue
@@ -123,7 +116,6 @@ def test_the_unit_of_time_does_not_matter(queue: tuple[float, float, int, int], 
     assert other.response_time * factor == pytest.approx(one.response_time)
 
 
-@quick
 @given(rates, rates, servers_)
 def test_as_much_room_as_servers_is_erlang_b(arrival_rate: float, service_rate: float, servers: int) -> None:
     found = mmsk(arrival_rate, service_rate, servers, servers)
@@ -131,7 +123,6 @@ def test_as_much_room_as_servers_is_erlang_b(arrival_rate: float, service_rate: 
     assert found.waiting == 0
 
 
-@quick
 @given(rates, servers_, st.integers(1, 20))
 def test_more_servers_than_room_are_idle(arrival_rate: float, servers: int, capacity: int) -> None:
     assume(servers > capacity)
@@ -140,7 +131,6 @@ def test_more_servers_than_room_are_idle(arrival_rate: float, servers: int, capa
     assert found.in_system == all_work.in_system
 
 
-@quick
 @given(st.floats(0.05, 0.9), servers_)
 def test_much_room_is_m_m_c(utilisation: float, servers: int) -> None:
     bounded, unbounded = mmsk(utilisation * servers, 1, servers, 2000), mmc(utilisation * servers, 1, servers)
@@ -148,7 +138,6 @@ def test_much_room_is_m_m_c(utilisation: float, servers: int) -> None:
     assert bounded.response_time == pytest.approx(unbounded.response_time)
 
 
-@quick
 @given(st.floats(0.05, 5), st.integers(1, 60))
 def test_one_server_is_geometric(rho: float, capacity: int) -> None:
     assume(abs(rho - 1) > 0.01)
@@ -174,7 +163,6 @@ def test_the_limit_of_the_queue_at_full_load() -> None:
     assert found.waiting == pytest.approx(limit)
 
 
-@quick
 @given(st.floats(1.2, 5), servers_)
 def test_overload_of_a_large_queue(rho: float, servers: int) -> None:
     found = mmsk(rho * servers, 1, servers, 5000)
@@ -224,7 +212,6 @@ def test_special_cases_of_erlang() -> None:
     assert mmc(0, 4, 2).response_time == 0.25
 
 
-@quick
 @given(st.floats(0.01, 0.99), st.integers(1, 300))
 def test_waiting_is_likelier_than_being_blocked_and_falls_with_servers(rho: float, servers: int) -> None:
     a = rho * servers
@@ -239,7 +226,6 @@ def test_a_hundred_thousand_servers_of_erlang() -> None:
     assert erlang_c(99_684.3, 100_000) == pytest.approx(0.2234, abs=0.001)
 
 
-@quick
 @given(st.floats(0.01, 0.99), servers_, st.floats(0.01, 100), st.floats(0, 0.999))
 def test_the_percentile_inverts_the_distribution(rho: float, servers: int, service_rate: float, p: float) -> None:
     arrival_rate = rho * servers * service_rate
@@ -249,7 +235,6 @@ def test_the_percentile_inverts_the_distribution(rho: float, servers: int, servi
     assert p_waits_at_most(arrival_rate, service_rate, servers, -1e-9) == 0
 
 
-@quick
 @given(st.floats(0.05, 0.95), servers_)
 def test_the_distribution_of_the_wait_has_its_mean(rho: float, servers: int) -> None:
     found = mmc(rho * servers, 1, servers)
@@ -259,7 +244,6 @@ def test_the_distribution_of_the_wait_has_its_mean(rho: float, servers: int) -> 
     assert found.waiting == pytest.approx(rho * servers * found.waiting_time)
 
 
-@quick
 @given(st.floats(0.05, 0.95), servers_)
 def test_the_distribution_of_the_number_in_the_system(rho: float, servers: int) -> None:
     reference = np.cumsum(probabilities(rho * servers, 1, servers, 2000))
@@ -268,7 +252,6 @@ def test_the_distribution_of_the_number_in_the_system(rho: float, servers: int) 
         assert p_in_system_at_most(rho * servers, servers, n) == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
-@quick
 @given(st.floats(0.1, 500), st.floats(0.001, 1))
 def test_servers_for_a_wait_are_enough_and_one_less_is_not(arrival_rate: float, time: float) -> None:
     found = fewest(arrival_rate, time)
@@ -289,7 +272,6 @@ def test_overload_has_no_servers_and_no_percentile() -> None:
 # --- GI/G/m ----------------------------------------------------------------------------------------------------------
 
 
-@quick
 @given(st.floats(0.01, 0.99), servers_, rates)
 def test_exponential_times_give_m_m_m(rho: float, servers: int, service_rate: float) -> None:
     arrival_rate = rho * servers * service_rate
@@ -300,7 +282,6 @@ def test_exponential_times_give_m_m_m(rho: float, servers: int, service_rate: fl
     assert steady.in_system == pytest.approx(arrival_rate / service_rate)
 
 
-@quick
 @given(st.floats(0.01, 0.95), scvs, scvs, servers_, st.floats(0.1, 60))
 def test_eq_2_knows_no_unit_of_time_but_as_printed_it_does(
     rho: float, arrival_scv: float, service_scv: float, servers: int, factor: float
@@ -319,7 +300,6 @@ def test_eq_2_knows_no_unit_of_time_but_as_printed_it_does(
     assert scaled == pytest.approx(queue * arrival_rate * factor, rel=1e-6, abs=1e-9 * factor)  # erratum G1
 
 
-@quick
 @given(st.floats(0.05, 0.95), servers_, scvs, scvs)
 def test_variability_lengthens_the_queue(rho: float, servers: int, arrival_scv: float, service_scv: float) -> None:
     base = gim(rho * servers, arrival_scv, 1, service_scv, servers).waiting
@@ -327,7 +307,6 @@ def test_variability_lengthens_the_queue(rho: float, servers: int, arrival_scv: 
     assert gim(rho * servers, arrival_scv, 1, service_scv + 1, servers).waiting > base
 
 
-@quick
 @given(st.floats(0.1, 20), st.integers(1, 20))
 def test_consumers_help_less_and_less(a: float, first: int) -> None:
     numbers = [mmc(a, 1, m).in_system for m in range(first, first + 12)]
@@ -347,7 +326,6 @@ def test_overload_is_infinite_whatever_the_variability(servers: int) -> None:
         assert l_gim_as_printed(3.0, scv, 1.0, scv, servers) == inf
 
 
-@quick
 @given(st.lists(st.tuples(rates, scvs), min_size=1, max_size=6))
 def test_merging_is_a_weighted_mean(streams: list[tuple[float, float]]) -> None:
     merged = merge_scv(Stream(*stream) for stream in streams)
@@ -358,7 +336,6 @@ def test_merging_is_a_weighted_mean(streams: list[tuple[float, float]]) -> None:
     assert merge_scv([]) == merge_scv([Stream(0, 3)]) == Stream(0, 1)
 
 
-@quick
 @given(scvs, scvs, st.floats(0, 3), st.integers(1, 9), shares)
 def test_limits_of_departures_and_splits(
     arrival_scv: float, service_scv: float, rho: float, servers: int, share: float
@@ -395,7 +372,6 @@ def build(job_types: JobTuples, scv: float | None = None) -> Network:
     )
 
 
-@quick
 @given(jobs, consumers)
 def test_rates_are_visits_times_arrivals(job_types: JobTuples, m: list[int]) -> None:
     found = decompose(build(job_types), m)
@@ -404,7 +380,6 @@ def test_rates_are_visits_times_arrivals(job_types: JobTuples, m: list[int]) -> 
     assert found.arrival_rate == decompose(build(job_types), [1, 1, 1, 1]).arrival_rate
 
 
-@quick
 @given(jobs, consumers)
 def test_poisson_stays_poisson(job_types: JobTuples, m: list[int]) -> None:
     found = decompose(build(job_types, scv=1.0), m)
@@ -413,7 +388,6 @@ def test_poisson_stays_poisson(job_types: JobTuples, m: list[int]) -> None:
         assert steps == pytest.approx([1.0] * len(steps))
 
 
-@quick
 @given(jobs, consumers, st.randoms())
 def test_the_order_of_the_jobs_does_not_matter(job_types: JobTuples, m: list[int], random: Random) -> None:
     order = list(range(len(job_types)))
@@ -424,7 +398,6 @@ def test_the_order_of_the_jobs_does_not_matter(job_types: JobTuples, m: list[int
         assert other.step_scv[place] == pytest.approx(one.step_scv[i])
 
 
-@quick
 @given(jobs, consumers)
 def test_the_answer_satisfies_the_equations(job_types: JobTuples, m: list[int]) -> None:
     network = build(job_types)
@@ -437,7 +410,6 @@ def test_the_answer_satisfies_the_equations(job_types: JobTuples, m: list[int]) 
             assert found.step_scv[i][k + 1] == pytest.approx(split_scv(share, departing, found.step_scv[i][k]))
 
 
-@quick
 @given(jobs, consumers)
 def test_littles_law_for_the_network(job_types: JobTuples, m: list[int]) -> None:
     found = measure(build(job_types), m)
@@ -479,7 +451,6 @@ values = st.floats(0, 1000)
 series_ = st.lists(values, min_size=1, max_size=25)
 
 
-@quick
 @given(values, st.integers(1, 30), shares, shares)
 def test_a_constant_series_goes_on(value: float, length: int, alpha: float, gamma: float) -> None:
     for init in ("zero", "diff"):
@@ -489,7 +460,6 @@ def test_a_constant_series_goes_on(value: float, length: int, alpha: float, gamm
         assert found.rate_ahead(5) == pytest.approx(value, abs=1e-8)
 
 
-@quick
 @given(values, st.floats(0, 20), st.integers(2, 30), shares, shares)
 def test_a_line_is_continued_exactly(start: float, slope: float, length: int, alpha: float, gamma: float) -> None:
     found = smooth([start + slope * t for t in range(length)], alpha, gamma, "diff")
@@ -497,7 +467,6 @@ def test_a_line_is_continued_exactly(start: float, slope: float, length: int, al
         assert found.ahead(steps) == pytest.approx(start + slope * (length - 1 + steps), abs=1e-6)
 
 
-@quick
 @given(series_)
 def test_extreme_parameters(series: list[float]) -> None:
     assert smooth(series, 1, 0).ahead() == pytest.approx(series[-1])
@@ -505,14 +474,12 @@ def test_extreme_parameters(series: list[float]) -> None:
     assert smooth(series, 1, 1).trend == pytest.approx(series[-1] - series[-2] if len(series) > 1 else 0, abs=1e-9)
 
 
-@quick
 @given(series_, shares, shares)
 def test_a_rate_is_never_negative(series: list[float], alpha: float, gamma: float) -> None:
     found = smooth(series, alpha, gamma, "diff")
     assert found.rate_ahead(3) == max(0.0, found.ahead(3))
 
 
-@quick
 @given(series_)
 def test_no_pair_of_the_grid_is_better_than_the_best(series: list[float]) -> None:
     grid = [0.1, 0.5, 0.9]
@@ -527,7 +494,6 @@ def test_no_pair_of_the_grid_is_better_than_the_best(series: list[float]) -> Non
             assert error >= best.mean_squared_error * (1 - 1e-9) - 1e-9
 
 
-@quick
 @given(values, st.integers(2, 12))
 def test_ties_go_to_the_lowest_pair(value: float, length: int) -> None:
     best = grid_search([value] * length, [0.3, 0.7, 0.1], [0.9, 0.2])

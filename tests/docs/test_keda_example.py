@@ -5,7 +5,9 @@ from typing import Any
 
 import yaml
 
-from controller.keda.metadata import read_trigger
+from controller.keda.metadata import AUTHENTICATION, read_trigger
+from penstock.adapters.kafka_security import MECHANISMS, PROTOCOLS
+from penstock.settings import KafkaSecurity
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "keda"
 
@@ -84,3 +86,51 @@ def test_every_key_of_a_trigger_is_in_the_readme() -> None:
     text = (FOLDER / "README.md").read_text()
     assert [key for key in KEYS if f"`{key}`" not in text] == []
     assert "enableTLS" in TLS and "`enableTLS`" in text
+
+
+def test_the_login_of_kafka_is_mounted_and_made_of_settings_that_there_are() -> None:
+    patch = yaml.safe_load((FOLDER / "kafka-patch.yaml").read_text())["spec"]["template"]["spec"]
+    (container,), (volume,) = patch["containers"], patch["volumes"]
+    assert container["name"] == CONTAINER["name"]
+    names = {each["name"].removeprefix("PENSTOCK_KAFKA_").lower() for each in container["env"]}
+    assert names < set(KafkaSecurity.model_fields)
+    values = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+    assert values["PENSTOCK_KAFKA_SECURITY_PROTOCOL"] in PROTOCOLS
+    assert values["PENSTOCK_KAFKA_SASL_MECHANISM"] in MECHANISMS
+    (mount,) = container["volumeMounts"]
+    assert mount["name"] == volume["name"]
+    readme = (FOLDER / "README.md").read_text()
+    for name, key in (("SASL_PASSWORD_FILE", "password"), ("TLS_CA", "ca.crt")):
+        assert values[f"PENSTOCK_KAFKA_{name}"] == f"{mount['mountPath']}/{key}"
+        assert f"--from-file={key}" in readme
+    assert f"create secret generic {volume['secret']['secretName']} " in readme
+
+
+def test_the_page_on_kafka_has_every_setting() -> None:
+    page = (FOLDER.parents[1] / "kafka-security.md").read_text()
+    assert [name for name in KafkaSecurity.model_fields if f"`{name.upper()}`" not in page] == []
+    assert [each for each in (*PROTOCOLS, *MECHANISMS) if f"`{each}`" not in page] == []
+
+
+def test_tls_is_the_same_on_both_sides() -> None:
+    patch = yaml.safe_load((FOLDER / "tls-patch.yaml").read_text())["spec"]["template"]["spec"]
+    (container,) = patch["containers"]
+    assert container["name"] == CONTAINER["name"]
+    options = dict(each.split("=", 1) for each in container["args"][2:])
+    plain = CONTAINER["args"]
+    assert {"--kafka": options["--kafka"], "--listen": options["--listen"]} == dict(
+        zip(plain[2::2], plain[3::2], strict=True)
+    )
+    (mount,), (volume,) = container["volumeMounts"], patch["volumes"]
+    assert mount["name"] == volume["name"]
+    for name, file in (("cert", "tls.crt"), ("key", "tls.key"), ("client-ca", "ca.crt")):
+        assert options[f"--tls-{name}"] == f"{mount['mountPath']}/{file}"
+    for probe in ("readinessProbe", "livenessProbe"):  # the kubelet's know no TLS
+        assert container[probe]["tcpSocket"]["port"] == CONTAINER[probe]["grpc"]["port"]
+        assert container[probe]["grpc"] is None
+    authentication = documents("tls-authentication.yaml")["TriggerAuthentication"]
+    given = {each["parameter"] for each in authentication["spec"]["secretTargetRef"]}
+    assert given == {"caCert", "tlsClientCert", "tlsClientKey"} < set(AUTHENTICATION)
+    readme = (FOLDER / "README.md").read_text()
+    assert f"authenticationRef: {{name: {authentication['metadata']['name']}}}" in readme
+    assert volume["secret"]["secretName"] in readme

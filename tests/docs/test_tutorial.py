@@ -1,4 +1,4 @@
-"""docs/your-own-scaler.md keeps what it says: its code is the example's, its commands run, its scaler behaves."""
+"""docs/your-own-scaler.md keeps what it says: its code is the examples', its commands run, its scalers behave."""
 
 import contextlib
 import dataclasses
@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "your-own-scaler.md").read_text()
 EXAMPLE = ROOT / "docs" / "examples" / "steady_pace.py"
 OWN = f"{EXAMPLE}:SteadyPace"
+GROUPING = EXAMPLE.with_name("even_load.py")
 
 
 def blocks(language: str) -> list[str]:
@@ -44,6 +45,11 @@ def blocks(language: str) -> list[str]:
 
 def commands() -> list[str]:
     return [line for block in blocks("console") for line in block.splitlines()]
+
+
+def is_live(command: str) -> bool:
+    """Whether it needs services: a run without a world."""
+    return command.startswith("penstock run") and "--world" not in command
 
 
 def run(command: str, runs: Path) -> Result:
@@ -59,7 +65,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
     runs, said = tmp_path_factory.mktemp("runs"), dict[str, str]()
     with contextlib.chdir(ROOT):
         for command in commands():
-            if command.startswith("penstock") and ("--world sim" in command or "<run>" in command):
+            if command.startswith("penstock") and not is_live(command):
                 if "<run>" in command:
                     path = run_of(runs, "steady-pace").path
                 done = run(command.replace("runs/<run>", str(path)) if "<run>" in command else command, runs)
@@ -74,9 +80,7 @@ def run_of(runs: Path, scaler: str) -> RunDirectory:
 
 
 def comparisons(runs: Path) -> list[ComparisonDirectory]:
-    """Those with most runs first."""
-    found = [ComparisonDirectory(file.parent) for file in runs.glob("*/compare.json")]
-    return sorted(found, key=lambda each: len(each.runs()), reverse=True)
+    return [ComparisonDirectory(file.parent) for file in runs.glob("*/compare.json")]
 
 
 def seen(time_s: float, arrived: int | None, backlog: int | None = 0) -> FleetObservation:
@@ -95,26 +99,39 @@ def seen(time_s: float, arrived: int | None, backlog: int | None = 0) -> FleetOb
 
 
 def test_the_code_on_the_page_is_the_code_of_the_example() -> None:
-    assert len(blocks("python")) == 3
+    assert len(blocks("python")) == 4
     for block in blocks("python"):
-        assert block in EXAMPLE.read_text()
+        assert block in EXAMPLE.read_text() + GROUPING.read_text()
 
 
 def test_it_is_one_page_and_its_links_lead_somewhere() -> None:
-    assert len(PAGE.splitlines()) <= 100
+    assert len(PAGE.splitlines()) <= 135
     links = re.findall(r"\]\(([^)]+)\)", PAGE)
     assert len(links) >= 3
     assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
 
 
 def test_every_command_in_virtual_time_does_what_the_page_says(played: tuple[Path, dict[str, str]]) -> None:
-    compared, explained, shadowed = played[1].values()
+    listed, compared, explained, shadowed, grouped = played[1].values()
+    assert "catch_up_s=5.0 s" in listed
     for scaler in ("steady-pace", "linear"):
         assert re.search(rf"^{scaler}\s+\d+\.\d\s%.*\sVALID\s*$", compared, re.MULTILINE)
     assert "steady-pace: acting" in explained
     assert "steady-pace on payments" in explained
     assert "backlog: " in explained
     assert re.search(r"^linear\s+\d+\.\d\s%", shadowed, re.MULTILINE)
+    assert re.search(r"^even-load\s+\d+\.\d\s%.*\sVALID\s*$", grouped, re.MULTILINE)
+
+
+def test_groups_matter_where_partitions_differ(played: tuple[Path, dict[str, str]]) -> None:
+    """On the experiment with skew the example serves more events in time than ranges, with fewer replicas."""
+    (skewed,) = [each for each in comparisons(played[0]) if "-skewed-" in each.path.name]
+    even, linear = (summary_of(RunData(each)) for each in skewed.runs())
+    assert even.slo_share > linear.slo_share  # type: ignore[operator]
+    assert even.replica_minutes < linear.replica_minutes
+    decisions = [tick.decisions["even-load"] for tick in read_ticks(skewed.runs()[0]) if tick.decisions]
+    assert {"up", "down", "reassign", "none"} <= {decision.action for decision in decisions}
+    assert len(decisions) == pytest.approx(110 / 2, abs=1), "it decides every two seconds"
 
 
 def test_the_examples_own_test_passes() -> None:
@@ -130,7 +147,9 @@ def test_the_examples_own_test_passes() -> None:
 def test_the_comparison_lost_nothing_and_all_decisions_were_the_scalers_own(
     played: tuple[Path, dict[str, str]],
 ) -> None:
-    comparison, _ = comparisons(played[0])
+    (comparison,) = [
+        each for each in comparisons(played[0]) if len(each.runs()) == 2 and "-skewed-" not in each.path.name
+    ]
     own, other = comparison.runs()
     assert "steady-pace" in comparison.report_file.read_text()
     assert own.schedule_file.read_bytes() == other.schedule_file.read_bytes()
@@ -140,19 +159,18 @@ def test_the_comparison_lost_nothing_and_all_decisions_were_the_scalers_own(
     assert not any(tick.errors for tick in ticks)
     needed = [tick.decisions["steady-pace"].why["payments"].get("needed") for tick in ticks]
     assert needed[0] is None, "the first reading is no rate yet"
-    assert set(needed[1:]) <= {1, 2}
+    assert set(needed[1:]) <= {1, 2, 3, 4, 5}
 
 
 def test_a_shadow_from_a_file_decides_beside_the_acting_one(played: tuple[Path, dict[str, str]]) -> None:
-    _, shadowing = comparisons(played[0])
+    (shadowing,) = [each for each in comparisons(played[0]) if len(each.runs()) == 1]
     (shadowed,) = shadowing.runs()
     decided = {name for tick in read_ticks(shadowed) for name in tick.decisions}
     assert decided == {"linear", "steady-pace"}
 
 
 def test_the_live_command_describes_a_run_of_the_same_scaler() -> None:
-    live = [command for command in commands() if command.startswith("penstock run") and "--world" not in command]
-    (words,) = (shlex.split(command) for command in live)
+    (words,) = (shlex.split(command) for command in commands() if is_live(command))
     given = dict(zip(words[3::2], words[4::2], strict=True))
     options = Options(world="local", from_s=float(given["--from"]), seconds=float(given["--seconds"]))
     spec = run_spec(find_experiment(words[2]), str(ROOT / given["--scaler"]), options, run="a-run")

@@ -1,6 +1,6 @@
-"""A whole run on real services, for the tests of this folder."""
+"""Shared by the tests of this folder: the folder of runs, a file of rates, and a whole run on real services."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +24,26 @@ class Play(Protocol):
     """Carries one run out."""
 
     def __call__(self, experiment: Experiment, scaler: str, options: Options) -> tuple[RunDirectory, RunSummary]: ...
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder to which commands write their runs."""
+    folder = tmp_path / "runs"
+    monkeypatch.setenv("PENSTOCK_RUNS", str(folder))
+    return folder
+
+
+@pytest.fixture
+def rates_file(tmp_path: Path) -> Callable[[Iterable[float]], Path]:
+    """``rates_file(rates)``: a trace with one rate per second, as ``load.csv``."""
+
+    def write(rates: Iterable[float]) -> Path:
+        path = tmp_path / "load.csv"
+        path.write_text("rate_per_s\n" + "".join(f"{float(rate)!r}\n" for rate in rates), encoding="utf-8")
+        return path
+
+    return write
 
 
 @pytest.fixture

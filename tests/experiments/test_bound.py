@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.binpack.experiments import WORKLOAD_1
@@ -28,7 +28,6 @@ def by_hand(loads: list[int], capacity: int, groups: int) -> int:
     )
 
 
-@settings(max_examples=60)
 @given(loads=LOADS, capacity=st.integers(1, 80))
 def test_the_most_events_in_time_are_those_of_the_best_of_all_groupings(loads: list[int], capacity: int) -> None:
     found = most_in_time(np.array([loads]), capacity, len(loads), 10)[0]
@@ -59,7 +58,6 @@ def exhaustive(load: Bursts, share: float) -> float:
     return float(min(costs)) + load.phase + (1 - load.phase)
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     counts=st.lists(st.lists(st.integers(0, 8), min_size=3, max_size=3), min_size=3, max_size=6),
     start_up_s=st.sampled_from([0.0, 2.0]),

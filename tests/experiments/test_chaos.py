@@ -11,7 +11,6 @@ from rich.console import Console
 
 from experiments.catalogue import EXPERIMENTS
 from experiments.chaos import (
-    LASTING,
     ChaosDirectory,
     ChaosRequest,
     ChaosRun,
@@ -26,7 +25,7 @@ from experiments.experiment import Experiment, Options, parse_faults
 from experiments.progress import RunProgress
 from penstock.command import main
 from penstock.errors import EXIT_INVALID, PenstockError
-from penstock.runspec import FaultKind
+from penstock.runspec import LASTING_FAULTS, FaultKind
 from report.analysis.run_data import RunData
 from simulator.world import SimWorld
 from tests.experiments.synthetic import Toy, write_run
@@ -92,11 +91,11 @@ def test_all_faults_of_a_world_are_drawn_within_the_run(experiment: Experiment, 
     assert set(counts) == set(kinds)
     assert min(counts.values()) > max(counts.values()) / 3
     assert all(3 <= fault.at_s <= 24 for fault in drawn)
-    assert all((0.5 <= fault.seconds <= 6) if fault.kind in LASTING else fault.seconds == 0 for fault in drawn)
+    assert all((0.5 <= fault.seconds <= 6) if fault.kind in LASTING_FAULTS else fault.seconds == 0 for fault in drawn)
 
 
 def test_faults_that_last_are_those_that_need_a_duration() -> None:
-    assert all(kind in FaultKind.__args__ for kind in LASTING)  # type: ignore[attr-defined]
+    assert all(kind in FaultKind.__args__ for kind in LASTING_FAULTS)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

@@ -370,6 +370,7 @@ def test_slo_service_time_partitions_start_up_and_price_change_the_run(runs: Pat
         (("binpack-workload-1", "--slo", "soon"), "invalid value for '--slo'"),
         (("binpack-workload-1", "--start-up", "3s", "--world", "local"), "only the sim world can choose it"),
         (("binpack-workload-1", "--start-up", "3s", "--set", "system.start_up_s=2"), "give one of them"),
+        (("amesos-document", "--scaler", "rps", "--set", "system.image=me/{function}"), "nothing is deployed in world"),
         (("amesos-document", "--partitions", "3"), "amesos-document has function fleets, which have none"),
     ],
 )

@@ -6,6 +6,7 @@ Each claims conservation: delivery reports, ledger and result ids name the same 
 import dataclasses
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,9 +18,11 @@ from experiments.compare import ComparisonDirectory, begin, carry_out_all
 from experiments.experiment import Experiment, Options, parse_faults
 from experiments.progress import RunProgress
 from infra.local.services import LocalServices
+from infra.runs.context import RunContext
 from infra.runs.local_world import LocalWorld
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import ReplicaEvent
+from penstock.errors import PenstockError
 from penstock.measures import histogram
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord, WorkerSpec
@@ -46,7 +49,13 @@ def test_a_run_ends_with_every_event_accounted_for_and_a_report(play: Play) -> N
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "faults", [("kill-worker@5", "kill-controller@11"), ("restart-redis@5+2", "stop-broker@10+5")], ids=" ".join
+    "faults",
+    [
+        ("kill-worker@5", "kill-controller@11"),
+        ("restart-redis@5+2", "stop-broker@10+5"),
+        ("kill-all-workers@5", "kill-all-workers@12"),
+    ],
+    ids=" ".join,
 )
 def test_no_event_is_lost_whatever_is_broken(play: Play, faults: tuple[str, str]) -> None:
     options = Options(seconds=20, analytics=False, initial_replicas=2, faults=parse_faults(faults))
@@ -54,6 +63,45 @@ def test_no_event_is_lost_whatever_is_broken(play: Play, faults: tuple[str, str]
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events == 1200
     assert directory.faults_file.read_text().count("\n") == 2
+
+
+UNFINISHED = """
+import sys
+from controller.scalers.linear import Linear
+
+IN_CONTROLLER = "controller.main" in sys.orig_argv
+{at_import}
+
+class Unfinished(Linear):
+    name = "unfinished"
+
+    def __init__(self, *arguments, **parameters):
+        super().__init__(*arguments, **parameters)
+        {at_init}
+"""
+RAISE = "if IN_CONTROLLER: raise RuntimeError('this scaler was never finished')"
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("at", ["at_import", "at_init"])
+def test_a_scaler_that_raises_in_the_controller_ends_the_run_by_name(play: Play, tmp_path: Path, at: str) -> None:
+    """Before, the supervisor started the controller again and again until the time for the start was up."""
+    file = tmp_path / "unfinished.py"
+    file.write_text(UNFINISHED.format(**{"at_import": "", "at_init": "", at: RAISE}))
+    with pytest.raises(PenstockError, match=r"(?s)controller ended unexpectedly.*this scaler was never finished"):
+        play(STEADY_60, f"{file}:Unfinished", Options(seconds=8, analytics=False))
+
+
+@pytest.mark.live
+def test_a_part_that_exits_at_once_ends_the_run_by_name(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = RunContext.add
+
+    def start(context: RunContext, part: str, module: str, *options: str, **more: Any) -> None:
+        add(context, part, "no_such_module" if part == "pipelines" else module, *options, **more)
+
+    monkeypatch.setattr(RunContext, "add", start)
+    with pytest.raises(PenstockError, match=r"(?s)pipelines ended unexpectedly.*No module named no_such_module"):
+        play(STEADY_60, "linear", Options(seconds=8))
 
 
 @pytest.mark.live

@@ -10,12 +10,14 @@ import pytest
 from experiments.catalogue import find_experiment
 from experiments.compare import begin
 from experiments.driver import schedule_of
-from experiments.experiment import Options, at_speed, parse_faults, run_spec, slice_seconds, tuning_line
+from experiments.experiment import Options, at_speed, changed, parse_faults, run_spec, slice_seconds, tuning_line
 from penstock.errors import PenstockError
 from penstock.measured import JOIN_TIMEOUT_S, POD_JOIN_TIMEOUT_S, REBALANCE_S, START_UP_S
-from penstock.registry import parse_scaler, scaler_classes
+from penstock.registry import make_scaler, parse_scaler, scaler_classes
 from penstock.runspec import Fault, WorldName
 from penstock.systems import StreamSystem
+from simulator.in_memory_run import run_to_end
+from simulator.stream import make_engine
 
 WORKLOAD_1 = find_experiment("binpack-workload-1")
 
@@ -88,11 +90,54 @@ def test_a_rival_keeps_its_own_defaults_where_a_paper_tunes_its_scalers(name: st
 
 
 def test_one_line_says_who_is_tuned() -> None:
-    line = tuning_line(WORKLOAD_1, [parse_scaler(name) for name in ("binpack-tail", "hpa", "linear")])
+    line = tuning_line(WORKLOAD_1, [parse_scaler(name) for name in ("binpack-tail", "hpa", "linear")], Options())
     assert line == (
         "Parameters: binpack-tail, linear: hold_s 10, f_up 0.9, f_down 0.4, decision_interval_s 1; "
         "hpa: its own defaults"
     )
+
+
+def test_the_line_says_what_was_set() -> None:
+    options = Options(settings={"all": {"hold_s": "5"}, "hpa": {"tolerance": "0.2"}})
+    line = tuning_line(WORKLOAD_1, [parse_scaler("linear"), parse_scaler("hpa")], options)
+    assert "linear: hold_s 10, f_up 0.9, f_down 0.4, decision_interval_s 1, set: hold_s 5" in line
+    assert line.endswith("hpa: its own defaults, set: tolerance 0.2")
+
+
+# --- another workload ------------------------------------------------------------------------------------------------
+
+
+def test_another_workload_has_its_own_length_arrivals_and_name(tmp_path: Path) -> None:
+    (tmp_path / "load.csv").write_text("rate_per_s\n300\n300\n100\n")
+    options = Options(world="sim", own_workload=str(tmp_path / "load.csv"))
+    experiment = changed(WORKLOAD_1, options)
+    assert (experiment.name, experiment.seconds) == ("binpack-workload-1 with load.csv", 3)
+    spec = run_spec(experiment, "linear", options, "r")
+    assert spec.initial_replicas == 3, "300 events of 5 ms within 500 ms"
+    made = schedule_of(experiment, options, spec)
+    assert made.description["arrivals"] == "uniform"
+    assert made.arrivals_per_second().tolist() == [300, 300, 100]
+    assert WORKLOAD_1.printed and not experiment.printed, "a paper's values are of its own workload"
+
+
+def test_its_parameters_can_be_set_and_its_length_follows() -> None:
+    step = Options(own_workload="step:before_per_s=10,after_per_s=20,at_s=5", workload={"duration_s": "30"})
+    assert changed(WORKLOAD_1, step).seconds == 30
+    with pytest.raises(PenstockError, match=r"unknown parameter 'step\.length'.*it has before_per_s"):
+        changed(WORKLOAD_1, dataclasses.replace(step, workload={"length": "30"}))
+    with pytest.raises(PenstockError, match=r"'binpack-workload-1\.path': it has no parameters"):
+        run_spec(WORKLOAD_1, "linear", Options(from_s=1, workload={"path": "x"}), "r")
+
+
+def test_a_network_has_no_workload_to_replace() -> None:
+    with pytest.raises(PenstockError, match="the rates of pubsub are in its system"):
+        changed(find_experiment("pubsub"), Options(own_workload="poisson:rate_per_s=10"))
+
+
+def test_a_fault_that_happens_at_once_has_no_duration() -> None:
+    with pytest.raises(PenstockError, match=r"kill-worker@5\+3: kill-worker happens at once .* leave out \+3"):
+        parse_faults(["kill-worker@5+3"])
+    assert parse_faults(["kill-worker@5+0", "restart-redis@5+3", "restart-redis@5"])[1].seconds == 3
 
 
 def test_the_sim_world_assumes_what_live_runs_measure_and_says_so() -> None:
@@ -240,9 +285,16 @@ def test_bad_input_is_one_line_that_names_thing_value_and_way_out(options: Optio
     assert "\n" not in str(refused.value)
 
 
+def test_the_times_of_a_fault_have_the_notation_of_all_times() -> None:
+    assert parse_faults(["stop-broker@1m+500ms", "kill-worker@1.5"]) == (
+        Fault("stop-broker", 60.0, 0.5),
+        Fault("kill-worker", 1.5),
+    )
+
+
 @pytest.mark.parametrize("text", ["kill-worker", "kill-worker@", "burn@5", "stop-broker@5+x"])
 def test_a_malformed_fault_shows_the_form_and_the_kinds(text: str) -> None:
-    with pytest.raises(PenstockError, match=r"expected kind@second.*stop-broker@30\+5; kinds are kill-worker"):
+    with pytest.raises(PenstockError, match=r"expected kind@time.*stop-broker@30s\+500ms; kinds are kill-worker"):
         parse_faults([text])
 
 
@@ -265,12 +317,32 @@ def test_two_comparisons_of_one_second_have_their_own_directories(tmp_path: Path
     assert len(made) == 5
 
 
-def test_a_scaler_that_reads_arrivals_by_slot_is_refused_where_they_are_not_read() -> None:
-    assert run_spec(WORKLOAD_1, "newsvendor", Options(world="sim"), "r").reads_arrivals
-    assert not run_spec(WORKLOAD_1, "linear", Options(world="sim"), "r").reads_arrivals
-    assert run_spec(WORKLOAD_1, "linear", Options(world="sim", shadows=("newsvendor",)), "r").reads_arrivals
-    for scaler, shadows in (("newsvendor", ()), ("linear", ("newsvendor",))):
-        with pytest.raises(PenstockError, match=r"newsvendor reads arrivals by slot.*--world sim"):
-            run_spec(WORKLOAD_1, scaler, Options(world="local", shadows=shadows), "r")
-    live = run_spec(WORKLOAD_1, "linear", Options(world="local", shadows=("all",)), "r")
-    assert "newsvendor" not in {shadow.name for shadow in live.shadows}
+@pytest.mark.parametrize("world", ["sim", "local", "kubernetes"])
+def test_arrivals_by_slot_are_read_only_for_a_scaler_that_wants_them(world: WorldName) -> None:
+    assert run_spec(WORKLOAD_1, "newsvendor", Options(world=world), "r").reads_arrivals
+    assert run_spec(WORKLOAD_1, "linear", Options(world=world, shadows=("newsvendor",)), "r").reads_arrivals
+    assert not run_spec(WORKLOAD_1, "linear", Options(world=world, shadows=("hpa",)), "r").reads_arrivals
+
+
+def test_guards_are_given_the_facts_of_the_run_at_its_speed() -> None:
+    assert run_spec(WORKLOAD_1, "linear", Options(world="sim"), "r").guard is None
+    spec = run_spec(WORKLOAD_1, "linear", Options(world="sim", guard=True, speed=2.0, max_replicas=4), "r")
+    assert spec.guard is not None
+    assert (spec.guard.slo_s, spec.guard.slo_share, spec.guard.max_replicas) == (0.25, 0.99, 4)
+    assert spec.guard.service_rate_per_s == pytest.approx(400.0)
+    assert spec.reads_arrivals, "the guards count late events"
+
+
+def test_a_guarded_run_undoes_scale_ins_and_an_unguarded_one_does_not() -> None:
+    settings = {"linear": {"f_up": "0.95", "f_down": "0.9", "hold_s": "0"}}
+
+    def notes(*, guard: bool) -> list[str]:
+        options = Options(world="sim", guard=guard, settings=settings, from_s=100, seconds=200)
+        spec = run_spec(WORKLOAD_1, "linear", options, "r")
+        engine = make_engine(spec, schedule_of(WORKLOAD_1, options, spec))
+        ticks = run_to_end(spec, engine, make_scaler(spec.scaler), keep=lambda _: True).ticks
+        terms = [each for tick in ticks for each in tick.decisions["linear"].why.values()]
+        return [str(each["guard"]) for each in terms if "guard" in each]
+
+    assert any("it is undone" in note for note in notes(guard=True))
+    assert notes(guard=False) == []

@@ -1,24 +1,22 @@
 """The README of each paper: nothing is missing in its coverage table, and its numbers are those of its commands."""
 
 import csv
-import random
 import re
 import shlex
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, tee
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from experiments.catalogue import EXPERIMENTS
-from experiments.paper import PaperTable, Rendering, Request
-from experiments.papers import PAPERS
+from experiments.coverage import cells, coverage, readme
+from experiments.paper import Cells, PaperTable, Rendering, Request
+from experiments.papers import OF_PAPERS, PAPERS
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {name: name.replace("-", "_") for name in PAPERS if name not in ("any", "newsvendor")}
-READMES = {name: (ROOT / "experiments" / folder / "README.md").read_text() for name, folder in FOLDERS.items()}
+READMES = {paper.name: readme(paper.name).read_text() for paper in OF_PAPERS}
 VERDICTS = ("equal", "near", "contradicts", "cannot be had", "not measured yet")
 
 with (Path(__file__).parent / "coverage.csv").open(encoding="utf-8", newline="") as file:
@@ -36,10 +34,6 @@ class Block(NamedTuple):
     lines: Sequence[Sequence[str]]
 
 
-def cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split(" | ")]
-
-
 def blocks(paper: str) -> Iterator[Block]:
     """``` `penstock paper NAME TABLE`: ``` or ``` …, `section`, what it is: ``` and a table below it."""
     pattern = re.compile(r"^`(penstock paper [^`]+)`(?:, `([^`]+)`)?[^`\n]*:\n\n((?:\|.*\n)+)", re.MULTILINE)
@@ -48,25 +42,17 @@ def blocks(paper: str) -> Iterator[Block]:
         yield Block(paper, command, section, titles, lines)
 
 
-def coverage(paper: str) -> list[dict[str, str]]:
-    table = READMES[paper].partition("## Coverage\n")[2].partition("\n## ")[0]
-    titles, _, *lines = (cells(line) for line in table.splitlines() if line.startswith("|"))
-    assert titles == ["item", "command", "printed", "simulated", "live", "verdict"]
-    assert {len(line) for line in lines} == {len(titles)}, [line for line in lines if len(line) != len(titles)]
-    return [dict(zip(titles, line, strict=True)) for line in lines]
-
-
 # --- coverage --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("paper", FOLDERS)
+@pytest.mark.parametrize("paper", READMES)
 def test_no_item_of_a_paper_is_missing_in_its_coverage_table(paper: str) -> None:
     wanted = [item for name, item in ROWS if name == paper]
     assert len(wanted) == len(set(wanted)) > 10
     assert [row["item"] for row in coverage(paper)] == wanted
 
 
-@pytest.mark.parametrize("paper", FOLDERS)
+@pytest.mark.parametrize("paper", READMES)
 def test_each_item_has_a_verdict_and_a_reason_where_it_needs_one(paper: str) -> None:
     for row in coverage(paper):
         verdict, _, reason = row["verdict"].partition(":")
@@ -75,7 +61,7 @@ def test_each_item_has_a_verdict_and_a_reason_where_it_needs_one(paper: str) -> 
         assert row["command"] != "–" or verdict in ("contradicts", "cannot be had") or reason, row["item"]
 
 
-@pytest.mark.parametrize("paper", FOLDERS)
+@pytest.mark.parametrize("paper", READMES)
 def test_each_command_of_a_coverage_table_exists(paper: str) -> None:
     for row in coverage(paper):
         for command in re.findall(r"`(penstock [^`]+)`", row["command"]):
@@ -104,14 +90,18 @@ def test_the_items_are_those_of_the_checklist() -> None:
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
-CHEAP: Mapping[str, Sequence[str]] = {
+QUICK: Mapping[str, Sequence[str]] = {
     "amesos": ("figure4",),
-    "elastic-faas": ("table1", "thirty", "story", "story-timeline"),
-    "multiqueue": ("table1", "table2"),
-    "pubsub": ("figure4", "figure8"),
+    "elastic-faas": ("table1", "thirty", "story-timeline"),
+    "pubsub": ("figure4",),
 }
-"""Tables of which a row takes a second at most."""
-CHOSEN = 12
+"""Tables whose rows follow from formulas or from a run or two."""
+SIMULATED: Mapping[str, Sequence[str]] = {
+    "elastic-faas": ("story", "accuracy"),
+    "multiqueue": ("table1", "table2", "accuracy", "containers"),
+    "pubsub": ("figure8",),
+}
+"""Tables whose rows are simulated, each in less than a second: twenty seeds, or ten thousand jobs."""
 
 
 def table_of(block: Block) -> PaperTable:
@@ -127,12 +117,15 @@ def request_of(block: Block) -> Request:
     return Request(settings=PAPERS[block.paper].set(given))
 
 
-def made(block: Block, upto: Sequence[str]) -> dict[str, str]:
-    """The row of the table that begins like this line; rows after it are not made."""
+def made(block: Block, upto: Sequence[str], begun: dict[str, Iterator[Cells]]) -> dict[str, str]:
+    """The row of the table that begins like this line; rows after it are not made. ``begun``: rows of each command from
+    the first on; none is made twice.
+    """
     table = table_of(block)
-    for row in table.rows(request_of(block)):
+    begun[block.command], rows = tee(begun.get(block.command) or table.rows(request_of(block)))
+    for row in rows:
         rendering = Rendering(table, [row])
-        for section, titles, (line, *_) in rendering._sections():
+        for section, titles, (line, *_) in rendering.sections():
             # The first seed is named in the section of a time line.
             if (
                 section.startswith(block.section)
@@ -144,32 +137,69 @@ def made(block: Block, upto: Sequence[str]) -> dict[str, str]:
 
 
 def test_every_command_above_a_table_has_its_columns() -> None:
-    found = [block for paper in FOLDERS for block in blocks(paper)]
+    found = [block for paper in READMES for block in blocks(paper)]
     assert len(found) >= 15
     for block in found:
         assert table_of(block).source == "simulated", block.command
         assert block.lines, block.command
 
 
-def test_a_dozen_rows_chosen_at_random_are_made_again_by_the_command_above_them() -> None:
-    seed = time.time_ns() % 1_000_000
-    print(f"seed {seed}")
-    chosen = random.Random(seed)
-    rows = [
-        (block, line)
-        for paper, names in CHEAP.items()
-        for block in blocks(paper)
-        if table_of(block).name in names
-        for line in block.lines
-    ]
-    assert {table_of(block).name for block, _ in rows} == {name for names in CHEAP.values() for name in names}
-    compared = 0
-    for block, line in chosen.sample(rows, CHOSEN):
-        again = made(block, line)
-        here = dict(zip(block.titles, line, strict=True))
-        shared = [title for title in here if title in again]
-        assert len(shared) >= 2, (block.command, list(again))
-        for title in shared:
-            assert here[title] == again[title], f"seed {seed}: {block.command}, {line[0]}, {title}"
-        compared += len(shared)
-    assert compared >= 2 * CHOSEN
+def assert_made_again(paper: str, names: Sequence[str]) -> None:
+    begun: dict[str, Iterator[Cells]] = {}
+    found = [block for block in blocks(paper) if table_of(block).name in names]
+    assert {table_of(block).name for block in found} == set(names)
+    for block in found:
+        for line in block.lines:
+            again = made(block, line, begun)
+            here = dict(zip(block.titles, line, strict=True))
+            shared = [title for title in here if title in again]
+            assert len(shared) >= 2, (block.command, list(again))
+            for title in shared:
+                assert here[title] == again[title], f"{block.command}, {line[0]}, {title}"
+
+
+@pytest.mark.parametrize("paper", QUICK)
+def test_every_row_of_a_quick_table_is_made_again_by_the_command_above_it(paper: str) -> None:
+    assert_made_again(paper, QUICK[paper])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("paper", SIMULATED)
+def test_every_row_of_a_simulated_table_is_made_again_by_the_command_above_it(paper: str) -> None:
+    assert_made_again(paper, SIMULATED[paper])
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+PICTURES = sorted((ROOT / "experiments").glob("*/figures/*.svg"))
+
+
+def shown(paper: str) -> list[Path]:
+    """The pictures that a README shows."""
+    return [readme(paper).parent / path for path in re.findall(r"!\[[^]]+\]\(([^)]+\.svg)\)", READMES[paper])]
+
+
+def test_each_readme_shows_pictures_that_are_there_and_small() -> None:
+    found = [path for paper in READMES for path in shown(paper)]
+    assert sorted(found) == PICTURES
+    assert all(shown(paper) for paper in READMES)
+    assert max(path.stat().st_size for path in found) < 40_000
+
+
+@pytest.mark.parametrize(
+    ("paper", "name"),
+    [("amesos", "figure4"), ("binpack", "figures2-3"), ("elastic-faas", "figures3a-3b"), ("pubsub", "figure4")],
+)
+def test_cheap_pictures_are_drawn_again_as_they_are(paper: str, name: str) -> None:
+    (figure,) = (figure for figure in PAPERS[paper].figures if figure.name == name)
+    (table,) = (table for table in PAPERS[paper].tables if table.name == figure.table)
+    rows = Rendering(table, list(table.rows(Request(settings=PAPERS[paper].settings())))).cells
+    assert figure.svg(rows) == (readme(paper).parent / "figures" / f"{name}.svg").read_text()
+
+
+@pytest.mark.parametrize("paper", READMES)
+def test_each_figure_is_drawn_from_a_table_that_needs_no_run(paper: str) -> None:
+    sources = {table.name: table.source for table in PAPERS[paper].tables}
+    names = [figure.name for figure in PAPERS[paper].figures]
+    assert len(set(names)) == len(names) >= 3
+    assert {sources[figure.table] for figure in PAPERS[paper].figures} == {"simulated"}

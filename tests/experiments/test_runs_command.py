@@ -22,6 +22,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Pages that the browser was told to open."""
+    pages: list[str] = []
+    monkeypatch.setattr("typer.launch", pages.append)
+    return pages
+
+
 def penstock(*arguments: object, typed: str = "") -> Result:
     return CliRunner().invoke(build(), list(map(str, arguments)), input=typed)
 
@@ -71,3 +79,33 @@ def test_a_run_without_a_report_is_not_opened(folder: Path) -> None:
     directory = write_run(folder, Toy())
     result = penstock("runs", "open", directory.path)
     assert isinstance(result.exception, PenstockError) and "no report.html" in str(result.exception)
+
+
+def test_an_index_links_the_report_of_each_run(folder: Path, opened: list[str]) -> None:
+    one = run_in_sim(folder)
+    assert penstock("runs", "open").exit_code == 0
+    page = (folder / "index.html").read_text("utf-8")
+    assert opened == [str(folder / "index.html")]
+    assert f'<a href="{one.name}/report.html">{one.name}</a>' in page and (folder / one.name / "report.html").is_file()
+    assert penstock("runs", "open", one).exit_code == 0
+    assert opened[-1] == str(one / "report.html")
+    names = [row["run"] for row in json.loads(penstock("runs", "list", "--json").stdout)]
+    assert len(names) == 2, "the index is no run"
+
+
+def test_two_runs_are_put_side_by_side_on_a_page(folder: Path, opened: list[str]) -> None:
+    one, other = run_in_sim(folder), run_in_sim(folder, "--slo", "250ms")
+    assert penstock("runs", "diff", one, other, "--open").exit_code == 0
+    page = Path(opened[0]).read_text("utf-8")
+    assert "linear (slo_s 0.25" in page and "linear (slo_s 0.5" in page
+    assert all(f'href="{run.name}/report.html"' in page for run in (one, other))
+
+
+def test_a_report_has_the_lower_bound_where_it_is_known(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = run_in_sim(folder)
+    assert "lower bound for 99 %" in (stream / "report.html").read_text("utf-8")
+    faulty = run_in_sim(folder, "--fault", "kill-worker@5")
+    assert "lower bound for 99 %" not in (faulty / "report.html").read_text("utf-8")
+    monkeypatch.setattr("penstock.compiled.COMPILED", False)
+    interpreted = run_in_sim(folder)
+    assert "lower bound for 99 %" not in (interpreted / "report.html").read_text("utf-8")

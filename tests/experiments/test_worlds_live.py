@@ -6,7 +6,11 @@ rejected at a full queue is counted apart.
 """
 
 import dataclasses
+from collections.abc import Iterator
+from urllib.parse import quote
 
+import httpx
+import msgspec
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -18,11 +22,16 @@ from experiments.experiment import Experiment, Options, parse_faults
 from experiments.multiqueue.experiments import EXPERIMENTS as MULTIQUEUE
 from experiments.pubsub.experiments import EXPERIMENTS as PUBSUB
 from infra.local.services import LocalServices
+from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord
+from penstock.systems import FunctionSystem
 from report.analysis.summary import RunSummary
+from tests.experiments.ce_front import CeFront, ce_front
 from tests.experiments.conftest import Play
 from tests.experiments.leftovers import nothing_is_left
+from tests.functions.gateway_process import PASSWORD, GatewayProcess
+from tests.support.eventually import eventually
 
 BY_NAME = {each.name: each for each in (*MULTIQUEUE, *ELASTIC_FAAS, *PUBSUB, *AMESOS)}
 
@@ -107,3 +116,65 @@ def test_the_request_of_a_killed_function_is_called_for_again_once_and_both_are_
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events
     assert summary.conservation.redelivered == 0
+
+
+@pytest.fixture
+def ce(
+    local_services: LocalServices, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[CeFront]:
+    """A gateway of a user's, as strict as OpenFaaS CE. It has the secret redis-url."""
+    redis = local_services.endpoints().require("redis")
+    gateway = GatewayProcess(tmp_path_factory.mktemp("g"), {"redis_url": redis})
+    gateway.start()
+    try:
+        with ce_front(gateway.url.replace("//", f"//admin:{quote(PASSWORD)}@")) as front:
+            monkeypatch.setenv("PENSTOCK_GATEWAY", front.url)
+            yield front
+    finally:
+        gateway.stop()
+    assert gateway.left() == []
+
+
+def deploy(front: CeFront, name: str) -> dict[str, object]:
+    """A user's function; its status once it serves."""
+    body = {"service": name, "image": "penstock/sha256:mine", "labels": {"com.openfaas.scale.min": "2"}}
+    assert httpx.post(f"{front.url}/system/functions", json=body, trust_env=False).status_code == 202
+    eventually(lambda: front.functions()[name]["availableReplicas"] == 2)
+    return front.functions()[name]
+
+
+def remove(front: CeFront, name: str) -> None:
+    body = {"functionName": name}
+    assert httpx.request("DELETE", f"{front.url}/system/functions", json=body, trust_env=False).status_code == 202
+    eventually(lambda: name not in front.functions())
+
+
+@pytest.mark.live
+def test_on_a_gateway_as_strict_as_ce_every_request_is_completed_and_amesos_scales(play: Play, ce: CeFront) -> None:
+    document = BY_NAME["amesos-document"]
+    assert isinstance(document.system, FunctionSystem)
+    # At ten requests a second a function of 0.1 s needs two replicas at AMESoS' utilisation of 0.7.
+    slow = tuple(msgspec.structs.replace(each, service_time_s=0.1) for each in document.system.functions)
+    system = msgspec.structs.replace(document.system, functions=slow, secrets="redis-url")
+    experiment = dataclasses.replace(document, workload="poisson:rate_per_s=10,duration_s=480", system=system)
+    mine = deploy(ce, "mine")
+    _, summary = play(experiment, "amesos", Options(seconds=20, analytics=False, max_replicas=5))
+    assert summary.conservation.exact, summary.conservation
+    assert summary.completed_events == summary.scheduled_events > 100
+    assert summary.conservation.dead_lettered == 0
+    assert summary.scale.replicas_added > 0
+    assert ce.functions() == {"mine": mine}, "it is as it was, and the run's own functions are gone"
+    assert {method for method, name, _ in ce.changes[1:] if name == "mine"} == set()
+    assert all(status < 300 for *_, status in ce.changes)
+    remove(ce, "mine")
+
+
+@pytest.mark.live
+def test_a_users_function_with_one_of_our_names_refuses_the_run_and_survives_it(play: Play, ce: CeFront) -> None:
+    before = deploy(ce, "sha256")
+    experiment = dataclasses.replace(BY_NAME["amesos-document"], workload="poisson:rate_per_s=8,duration_s=480")
+    with pytest.raises(PenstockError, match="sha256: a function of that name, not deployed by Penstock, is there"):
+        play(experiment, "amesos", Options(seconds=5, analytics=False, max_replicas=5))
+    assert ce.functions() == {"sha256": before}
+    assert [name for _, name, _ in ce.changes] == ["sha256"], "its own deployment alone"
+    remove(ce, "sha256")

@@ -199,6 +199,50 @@ def routing_not_followed() -> Any:
     return patch.object(Forwarder, "_follow", once)
 
 
+def deletion_cost_forgotten() -> Any:
+    """Pods that the plan releases are not marked: Kubernetes deletes the youngest."""
+    from penstock.adapters.kubernetes import replica_pods
+
+    return patch.object(replica_pods, "GOES_FIRST", 0)
+
+
+def foreign_size_kept() -> Any:
+    """A size that was asked for once is not asked for again."""
+    from penstock.adapters.kubernetes.replica_pods import ReplicaPods
+
+    ask = ReplicaPods._ask
+
+    def once(self: Any, replicas: int, seen: Any) -> None:
+        if self._asked != replicas:
+            ask(self, replicas, seen)
+
+    return patch.object(ReplicaPods, "_ask", once)
+
+
+def one_name_for_two_pods() -> Any:
+    """A pod without a replica gets one that another pod has."""
+    from penstock.adapters.kubernetes import replica_pods
+
+    def careless(pods: Sequence[Any], replicas: Sequence[str], named: Mapping[str, str]) -> dict[str, str]:
+        nameless = [pod.name for pod in pods if pod.alive and not pod.replica and pod.name not in named]
+        return dict(zip(nameless, replicas, strict=False))
+
+    return patch.object(replica_pods, "name_pods", careless)
+
+
+def full_disk_forgets() -> Any:
+    """A line that finds no room is dropped."""
+    from penstock.rundir import JsonLines
+
+    append = JsonLines.append
+
+    def forget(self: Any, record: Any) -> None:
+        append(self, record)
+        self._unwritten.clear()
+
+    return patch.object(JsonLines, "append", forget)
+
+
 BUGS: dict[str, tuple[str, Plant]] = {
     "lost booking": ("stream", lost_booking),
     "an event finished twice": ("stream", forgotten_attempt),
@@ -216,15 +260,19 @@ BUGS: dict[str, tuple[str, Plant]] = {
     "full queue deleted": ("queue", full_queue_deleted),
     "routing not followed": ("queue", routing_not_followed),
     "forgotten clamp of queues": ("queue", forgotten_clamp_of_queues),
+    "deletion cost forgotten": ("pods", deletion_cost_forgotten),
+    "foreign size kept": ("pods", foreign_size_kept),
+    "one name for two pods": ("pods", one_name_for_two_pods),
+    "a full disk forgets": ("stream", full_disk_forgets),
 }
 """Each bug with the kind of fleet that has it."""
 
 FOUND_BY: dict[str, int] = {
-    "lost booking": 0,
+    "lost booking": 4,
     "an event finished twice": 6,
     "double owner": 0,
     "snapshot not written": 0,
-    "committed early": 28,
+    "committed early": 81,
     "forgotten clamp": 2,
     "unknown is zero": 1,
     "given up for ever": 8,
@@ -236,5 +284,9 @@ FOUND_BY: dict[str, int] = {
     "full queue deleted": 2,
     "routing not followed": 0,
     "forgotten clamp of queues": 0,
+    "deletion cost forgotten": 11,
+    "foreign size kept": 23,
+    "one name for two pods": 0,
+    "a full disk forgets": 3,
 }
 """The first seed that shows each bug: ``python -m tests.faults --bug all`` finds them again."""

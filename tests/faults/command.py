@@ -14,7 +14,7 @@ from tests.faults.bugs import BUGS, FOUND_BY
 from tests.faults.fault import Fault
 from tests.faults.kernel import Violation
 
-FLEETS = ("stream", "queue", "network", "function")
+FLEETS = ("stream", "pods", "queue", "network", "function")
 CHUNK = 10
 CPU_S = 10.0
 """A seed that takes longer runs without end."""
@@ -27,10 +27,12 @@ def worlds() -> dict[str, Any]:
     install()
     from tests.faults.function import FunctionWorld
     from tests.faults.network_fleet import NetworkWorld
+    from tests.faults.pods import PodWorld
     from tests.faults.queue import QueueWorld
     from tests.faults.stream import StreamWorld
 
-    return {"stream": StreamWorld, "queue": QueueWorld, "network": NetworkWorld, "function": FunctionWorld}
+    found = (StreamWorld, PodWorld, QueueWorld, NetworkWorld, FunctionWorld)
+    return {world.KIND: world for world in found}
 
 
 WORLDS: dict[str, Any] = {}
@@ -91,7 +93,7 @@ def _chunk(work: tuple[str, int, int]) -> list[tuple[str, int, str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 without a violation, 1 with one."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    parser.add_argument("--fleet", default="all", help="stream, queue, network, function; all of them otherwise")
+    parser.add_argument("--fleet", default="all", help="stream, pods, queue, network, function; all of them otherwise")
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--keep", help="of its faults, those at these places only, as 0,2")
     parser.add_argument("--plant", choices=BUGS, default="", help="replay with a planted bug")
@@ -120,6 +122,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began_s = time.perf_counter()
     failed = []
     WORLDS.update(worlds())  # before the processes part: they need not import it all
+    gc.collect()
+    gc.freeze()  # nor look at all of it for garbage after each chunk
     with multiprocessing.Pool(options.processes) as pool:
         for found in pool.imap_unordered(_chunk, work):
             for fleet, seed, reason in found:

@@ -41,6 +41,20 @@ class Menu(msgspec.Struct, frozen=True):
     weights: Mapping[str, int]
 
 
+APP_WEIGHTS: Mapping[str, int] = {
+    "crash": 6,
+    "freeze": 2,
+    "away": 4,
+    "link": 5,
+    "clock": 1,
+    "no-start": 1,
+    "foreign": 2,
+    "blind": 1,
+    "full": 1,
+}
+"""Of fleets of apps on RabbitMQ."""
+
+
 def draw(seed: int, menu: Menu) -> list[Fault]:
     """The faults of a seed, in order of time."""
     rng = random.Random(f"faults {seed}")
@@ -65,7 +79,7 @@ def draw(seed: int, menu: Menu) -> list[Fault]:
                 fault = Fault(kind, at_s, rng.choice(("hangs", "dies")), amount=rng.randint(1, 6))
             case "foreign":
                 fault = Fault(kind, at_s, rng.choice(menu.foreign))
-            case _:  # stale, blind
+            case _:  # stale, blind, full
                 fault = Fault(kind, at_s, seconds=seconds)
         drawn.append(fault)
     return sorted(drawn, key=lambda fault: fault.at_s)

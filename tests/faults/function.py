@@ -48,7 +48,7 @@ class FunctionWorld(World):
             ("manager", "kafka"),
         ),
         foreign=("kill", "lose", "lose", "scale"),
-        weights={"crash": 6, "freeze": 2, "away": 3, "link": 6, "clock": 1, "foreign": 3, "blind": 1},
+        weights={"crash": 6, "freeze": 2, "away": 3, "link": 6, "clock": 1, "foreign": 3, "blind": 1, "full": 1},
     )
     EVENTS = 40
     outcomes = ("completed", "dead-lettered")

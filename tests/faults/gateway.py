@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -26,6 +27,7 @@ class Gateway(StubGateway):
         setattr(openfaas_stub, "time", Time())  # noqa: B010 - not what the module exports
         self.kernel = kernel
         self.least, self.most, self.start_up_s, self.tells_events = 0, most, 0.3, tells_events
+        self.ce = False
         self.functions, self.happened, self.asked = {}, [], []
         self.away, self.refused, self.late, self.joined, self.clients = False, "", {}, set(), []
         self.lock = contextlib.nullcontext()  # type: ignore[assignment]
@@ -115,10 +117,16 @@ class Httpx:
                 else:
                     raise httpx.RemoteProtocolError("server disconnected") from None
             body = msgspec.json.encode(value) if value is not None else b""
-            return httpx.Response(status, content=body, request=httpx.Request(method, f"http://gateway{path}"))
+            return _response(method, path, status, body)
 
         def close(self) -> None:
             return
+
+
+@lru_cache(1000)
+def _response(method: str, path: str, status: int, body: bytes) -> httpx.Response:
+    """An answer, made once: most of them repeat the one before, and to read an address takes time."""
+    return httpx.Response(status, content=body, request=httpx.Request(method, f"http://gateway{path}"))
 
 
 class Pool:

@@ -7,7 +7,7 @@ import sys
 import warnings
 from typing import Any
 
-from tests.faults import gateway, kafka_broker, machine, network, rabbit_broker, redis_server
+from tests.faults import gateway, kafka_broker, kubernetes_api, machine, network, rabbit_broker, redis_server
 from tests.faults.kernel import MODULES
 
 PRESENT: list[Any] = []
@@ -18,6 +18,7 @@ LOADED = (
     "consumers.worker",
     "consumers.app",
     "controller.fleets.stream.fleet",
+    "controller.fleets.stream.pod_actuator",
     "controller.fleets.queue.fleet",
     "controller.fleets.queue.forwarder",
     "controller.fleets.network.fleet",
@@ -40,6 +41,9 @@ class TickWatch:
     def tick(self, record: Any) -> None:
         PRESENT[-1].observe_tick(record)
 
+    def replicas(self, events: Any) -> None:
+        return
+
 
 def make_live_scaler(*_: Any) -> Any:
     """``controller.assembly.make_live_scaler``."""
@@ -58,17 +62,21 @@ def install() -> None:
     for name in LOADED:
         importlib.import_module(name)
     import httpx
+    import kubernetes
     import uvicorn
     from confluent_kafka import Producer
+    from kubernetes.watch import Watch
 
     import controller.assembly
     import controller.exposition
     import penstock.adapters.amqp
     import penstock.adapters.exposition
     import penstock.adapters.kafka
+    import penstock.adapters.kubernetes.deployment
     import penstock.adapters.process_manager
     import penstock.adapters.redis
     import penstock.sockets
+    from consumers import worker
     from consumers.group import GroupConsumer
     from functions.dataflow import manager, publisher
     from functions.dataflow.http import HttpPool
@@ -79,6 +87,9 @@ def install() -> None:
         id(httpx): gateway.Httpx(),
         id(HttpPool): gateway.Pool,
         id(uvicorn): network.Uvicorn(),
+        id(kubernetes): kubernetes_api.Library(),
+        id(penstock.adapters.kubernetes.deployment.api_client): nothing,
+        id(Watch): kubernetes_api.Stream,
         id(penstock.sockets.listen): listen,
         id(penstock.adapters.redis.redis_client): redis_server.RedisClient,
         id(penstock.adapters.redis.async_redis_client): redis_server.AsyncRedisClient,
@@ -99,7 +110,7 @@ def install() -> None:
         for attribute, value in list(vars(module).items()):
             if id(value) in places and not attribute.startswith("__"):
                 setattr(module, attribute, places[id(value)])
-    for module, name, seconds in ((manager, "REPORTS_S", 0.05), (publisher, "INTERVAL_S", 0.2)):
-        setattr(module, name, seconds)  # less to simulate
+    for module, name, value in ((manager, "REPORTS_S", 0.05), (publisher, "INTERVAL_S", 0.2), (worker, "IDLE_MS", 200)):
+        setattr(module, name, value)  # less to simulate: records and rebalances wake a worker that waits
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

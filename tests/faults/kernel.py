@@ -122,13 +122,14 @@ class Kernel:
         self.current: Thread | None = None
         self.pids = itertools.count(100)
         self.violations: list[str] = []
-        self.digest = 0
+        self._history: list[str] = []
         self.switches = 0
         self.traced = traced
         self.trace: list[str] = []
         self.processes: list[Process] = []
         self._heap: list[tuple[int, int, Any, int, Any]] = []
         self._order = itertools.count()
+        self._next = self._order.__next__
         self._hub = greenlet(self._serve)
         self._until_ns = 0
         self._at_once = 0
@@ -139,6 +140,11 @@ class Kernel:
     def seconds(self) -> float:
         """Virtual seconds since the beginning."""
         return (self.now_ns - BOOT_NS) / SECOND
+
+    @property
+    def digest(self) -> int:
+        """The checksum of the history."""
+        return zlib.crc32("".join(self._history).encode())
 
     def step_clock(self, seconds: float) -> None:
         """Wall clocks jump; monotonic ones do not."""
@@ -157,10 +163,11 @@ class Kernel:
         raise Violation(self.violations[0])
 
     def _serve(self) -> None:
-        heap, pop = self._heap, heapq.heappop
+        heap, pop, violations = self._heap, heapq.heappop, self.violations
         main = self._hub.parent
         while True:
-            while heap and heap[0][0] <= self._until_ns and not self.violations:
+            until_ns = self._until_ns
+            while heap and heap[0][0] <= until_ns and not violations:
                 at_ns, _, target, token, value = pop(heap)
                 if at_ns > self.now_ns:
                     self.now_ns, self._at_once = at_ns, 0
@@ -171,7 +178,7 @@ class Kernel:
                     continue
                 process = target.process
                 if process.frozen_until > self.now_ns:
-                    heapq.heappush(heap, (process.frozen_until, next(self._order), target, token, value))
+                    heapq.heappush(heap, (process.frozen_until, self._next(), target, token, value))
                     continue
                 target.token += 1
                 self.switches += 1
@@ -209,12 +216,12 @@ class Kernel:
 
         thread.greenlet = greenlet(run, parent=self._hub)
         process.threads.append(thread)
-        heapq.heappush(self._heap, (self.now_ns, next(self._order), thread, thread.token, None))
+        heapq.heappush(self._heap, (self.now_ns, self._next(), thread, thread.token, None))
         return thread
 
     def soon(self, call: Callable[[], None], delay_ns: int = 0) -> None:
         """Call in the kernel, which must not wait."""
-        heapq.heappush(self._heap, (self.now_ns + delay_ns, next(self._order), call, -1, None))
+        heapq.heappush(self._heap, (self.now_ns + delay_ns, self._next(), call, -1, None))
 
     def park(self, timeout_ns: int | None = None) -> Any:
         """Wait for ``wake``; its value, or None after the time-out."""
@@ -223,8 +230,8 @@ class Kernel:
         if me.process.dead:
             raise GreenletExit
         if timeout_ns is not None:
-            due_ns = self.now_ns + max(0, timeout_ns)
-            heapq.heappush(self._heap, (due_ns, next(self._order), me, me.token, None))
+            due_ns = self.now_ns + timeout_ns if timeout_ns > 0 else self.now_ns
+            heapq.heappush(self._heap, (due_ns, self._next(), me, me.token, None))
         loop = events._get_running_loop()
         if loop is not None:
             events._set_running_loop(None)
@@ -237,7 +244,7 @@ class Kernel:
 
     def wake(self, thread: Thread, value: Any = True) -> None:
         """End the wait that a thread is in now."""
-        heapq.heappush(self._heap, (self.now_ns, next(self._order), thread, thread.token, value))
+        heapq.heappush(self._heap, (self.now_ns, self._next(), thread, thread.token, value))
 
     def sleep(self, seconds: float) -> None:
         """Wait in one piece."""
@@ -251,8 +258,7 @@ class Kernel:
         process = me.process
         if process.dead:
             raise GreenletExit
-        label = f"{self.now_ns} {process.name} {what}"
-        self.digest = zlib.crc32(label.encode(), self.digest)
+        self._history.append(f"{self.now_ns} {process.name} {what}")
         if self.traced:
             self.trace.append(f"{self.seconds:9.4f} {process.name}/{me.name} {what}")
         if process.crash_after is not None:
@@ -266,7 +272,7 @@ class Kernel:
 
     def note(self, what: str) -> None:
         """A line of the history."""
-        self.digest = zlib.crc32(f"{self.now_ns} {what}".encode(), self.digest)
+        self._history.append(f"{self.now_ns} {what}")
         if self.traced:
             self.trace.append(f"{self.seconds:9.4f} -- {what}")
 
@@ -448,7 +454,10 @@ class SimLock:
         return self._owner is not None
 
     def __enter__(self) -> "SimLock":
-        self.acquire()
+        if self._owner is None and (me := KERNEL[-1].current) is not None:  # as nearly always
+            self._owner, self._depth = me, self._depth + 1
+        else:
+            self.acquire()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -563,6 +572,18 @@ class SimLoop(asyncio.BaseEventLoop):
         super().__init__()
         self._selector = self
         self._bell = SimEvent()
+        self._abandoned = False
+
+    def abandon(self) -> None:
+        """Its process was killed. Coroutines are left in the middle; what they ask for when they are collected is taken
+        and has no effect.
+        """
+        self._abandoned = True
+        self.close()
+
+    def _check_closed(self) -> None:
+        if not self._abandoned:
+            super()._check_closed()  # type: ignore[misc]
 
     def time(self) -> float:
         return KERNEL[-1].now_ns / SECOND
@@ -578,7 +599,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return
 
     def _write_to_self(self) -> None:
-        self._bell.set()
+        if not self._abandoned:
+            self._bell.set()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         future: asyncio.Future[Any] = self.create_future()
@@ -611,6 +633,9 @@ def run_loop(main: Coroutine[Any, Any, Any]) -> Any:
         if left:
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         return result
+    except GreenletExit:
+        loop.abandon()
+        raise
     finally:
         if not loop.is_running():
             loop.close()

@@ -3,7 +3,6 @@
 import errno
 from collections import deque
 from collections.abc import Callable
-from pathlib import PurePosixPath
 from typing import Any
 
 from penstock.adapters.process_manager import Program, ProgramStatus, UnknownProgramError
@@ -16,11 +15,12 @@ CRASHES, CRASH_WINDOW_NS = 5, 10 * SECOND
 
 
 class Disk:
-    """Files by path. While it is ``full``, nothing is written."""
+    """Files by path. While it is full, ``room`` bytes are written and no more."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.full_until = 0
+        self.room = 0
 
 
 class SimPath:
@@ -29,30 +29,30 @@ class SimPath:
     disk: Disk
 
     def __init__(self, path: str) -> None:
-        self._path = PurePosixPath(path)
+        self._path = path
 
     def __truediv__(self, other: str) -> "SimPath":
-        return SimPath(str(self._path / other))
+        return SimPath(f"{self._path}/{other}")
 
     def __str__(self) -> str:
-        return str(self._path)
+        return self._path
 
     @property
     def name(self) -> str:
-        return self._path.name
+        return self._path.rpartition("/")[2]
 
     @property
     def parent(self) -> "SimPath":
-        return SimPath(str(self._path.parent))
+        return SimPath(self._path.rpartition("/")[0])
 
     def with_name(self, name: str) -> "SimPath":
-        return SimPath(str(self._path.with_name(name)))
+        return self.parent / name
 
     def absolute(self) -> "SimPath":
         return self
 
     def exists(self) -> bool:
-        return str(self) in self.disk.files
+        return self._path in self.disk.files
 
     is_file = exists
 
@@ -63,46 +63,51 @@ class SimPath:
         return
 
     def unlink(self, missing_ok: bool = False) -> None:
-        self.disk.files.pop(str(self), None)
+        self.disk.files.pop(self._path, None)
 
     def stat(self) -> "SimPath":
         return self
 
     @property
     def st_size(self) -> int:
-        return len(self.disk.files[str(self)])
+        return len(self.disk.files[self._path])
 
     def read_bytes(self) -> bytes:
         if not self.exists():
-            raise FileNotFoundError(errno.ENOENT, "No such file or directory", str(self))
-        return self.disk.files[str(self)]
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", self._path)
+        return self.disk.files[self._path]
 
     def write_bytes(self, content: bytes) -> int:
-        self._write(content)
+        if (written := self._write(content)) < len(content):
+            self._write(content[written:], content[:written])
         return len(content)
 
-    def _write(self, content: bytes, before: bytes = b"") -> None:
+    def _write(self, content: bytes, before: bytes = b"") -> int:
         k = kernel()
         process = k.current.process if k.current is not None else None
         if process is not None and process.crash_after == 0:  # half of it, then the process is gone
-            self.disk.files[str(self)] = before + content[: len(content) // 2]
+            self.disk.files[self._path] = before + content[: len(content) // 2]
         k.step(f"write {self.name}")
         if self.disk.full_until > k.now_ns:
-            raise OSError(errno.ENOSPC, "No space left on device", str(self))
-        self.disk.files[str(self)] = before + content
+            content = content[: self.disk.room]
+            self.disk.room -= len(content)
+            if not content:
+                raise OSError(errno.ENOSPC, "No space left on device", self._path)
+        self.disk.files[self._path] = before + content
+        return len(content)
 
     def replace(self, other: "SimPath") -> None:
         kernel().step(f"rename {other.name}")
-        self.disk.files[str(other)] = self.disk.files.pop(str(self))
+        self.disk.files[str(other)] = self.disk.files.pop(self._path)
 
     def open(self, mode: str, buffering: int = -1) -> "SimPath":
         del mode, buffering
-        self.disk.files.setdefault(str(self), b"")
+        self.disk.files.setdefault(self._path, b"")
         return self
 
-    def write(self, content: bytes) -> None:
-        """As the file that ``open`` returns, at its end."""
-        self._write(content, self.disk.files[str(self)])
+    def write(self, content: bytes) -> int:
+        """As the file that ``open`` returns, at its end; how many bytes found room."""
+        return self._write(bytes(content), self.disk.files[self._path])
 
     def close(self) -> None:
         return

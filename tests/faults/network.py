@@ -17,6 +17,10 @@ connection breaks after it; it is refused; any of these.
 """
 
 
+NOT_THERE = object()
+"""In place of an answer: nobody has taken the request."""
+
+
 class Trouble(Exception):  # noqa: N818 - what a client makes an error of its own library of
     """Why there is no answer: refused, timeout, reset or wrong."""
 
@@ -63,10 +67,11 @@ class Reply:
         self.over = True
         if self._mode == "reset":
             value, trouble = None, "reset"
-        delay_ns = self._network.delay_ns()
+        network, done = self._network, self._done
+        delay_ns = network.delay_ns()
         if self._mode == "deaf":
-            delay_ns = max(delay_ns, self._stuck_ns - self._network.kernel.now_ns)
-        self._network.kernel.soon(lambda: self._done(value, trouble), delay_ns)
+            delay_ns = max(delay_ns, self._stuck_ns - network.kernel.now_ns)
+        network.kernel.soon(lambda: done(value, trouble), delay_ns)
 
 
 class Network:
@@ -74,6 +79,7 @@ class Network:
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
+        self._random = kernel.random.random
         self.away: dict[str, int] = {}
         self.faults: list[LinkFault] = []
         self.servers: dict[int, HttpServer] = {}
@@ -81,7 +87,7 @@ class Network:
 
     def delay_ns(self) -> int:
         """The time of one way."""
-        return 100_000 + int(self.kernel.random.random() * 1_200_000)
+        return 100_000 + int(self._random() * 1_200_000)
 
     def is_away(self, service: str) -> bool:
         """Whether nobody answers there."""
@@ -107,26 +113,27 @@ class Network:
         lane: Lane | None = None,
     ) -> None:
         """Send; ``handle`` is called at the service, ``done(answer, trouble)`` at the client, once at most."""
+        k = self.kernel
         mode, until_ns = self.mode(client.kind, service) if self.faults else ("", 0)
         there_ns = self.delay_ns()
         if mode == "late":
-            there_ns += int(self.kernel.random.random() * 3 * SECOND)
-        if mode == "silent":
-            there_ns += until_ns - self.kernel.now_ns
+            there_ns += int(self._random() * 3 * SECOND)
+        elif mode == "silent":
+            there_ns += until_ns - k.now_ns
         if lane is not None:
-            there_ns = max(there_ns, lane.in_ns - self.kernel.now_ns)
-            lane.in_ns = self.kernel.now_ns + there_ns
+            there_ns = max(there_ns, lane.in_ns - k.now_ns)
+            lane.in_ns = k.now_ns + there_ns
         reply = Reply(self, done, mode, until_ns)
 
         def arrive() -> None:
-            if self.is_away(service) or (lane is not None and lane.closed):
+            if self.away.get(service, 0) > k.now_ns or (lane is not None and lane.closed):
                 reply.fail("refused")
             elif mode == "wrong":
                 reply.fail("wrong")
             else:
                 handle(reply)
 
-        self.kernel.soon(arrive, there_ns)
+        k.soon(arrive, there_ns)
 
     def call(
         self,
@@ -161,8 +168,37 @@ class Network:
         return value
 
     def ask(self, service: str, what: str, effect: Callable[[], Any], timeout_s: float) -> Any:
-        """``call`` of something that a service does at once."""
-        return self.call(service, what, lambda reply: reply(effect()), timeout_s)
+        """``call`` of something that a service does at once. Without faults of links it takes fewer steps."""
+        if self.faults:
+            return self.call(service, what, lambda reply: reply(effect()), timeout_s)
+        k, delay_ns = self.kernel, self.delay_ns
+        k.step(f"{service} {what}")
+        me = k.current
+        assert me is not None
+        given: Any = NOT_THERE
+        arrived, waiting = False, True
+
+        def arrive() -> None:
+            nonlocal given
+            if self.away.get(service, 0) <= k.now_ns:
+                given = effect()
+            k.soon(done, delay_ns())
+
+        def done() -> None:
+            nonlocal arrived
+            if waiting:
+                arrived = True
+                k.wake(me)
+
+        k.soon(arrive, delay_ns())
+        k.park(round(timeout_s * SECOND))
+        waiting = False
+        k.step(f"{service} {what} answered")
+        if not arrived:
+            raise Trouble("timeout")
+        if given is NOT_THERE:
+            raise Trouble("refused")
+        return given
 
 
 # --- HTTP ----------------------------------------------------------------------------------------------------------

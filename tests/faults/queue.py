@@ -13,7 +13,7 @@ from penstock.contracts import Action, Decision, FleetObservation, QueueObservat
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.systems import QueueSystem
 from tests.faults.apps import AppWorld
-from tests.faults.fault import Menu
+from tests.faults.fault import APP_WEIGHTS, Menu
 from tests.faults.kernel import EPOCH_NS, SECOND, Process
 from tests.faults.world import ENDPOINTS, RUN, START_S, event
 
@@ -40,7 +40,7 @@ class QueueWorld(AppWorld):
             ("app", "kafka"),
         ),
         foreign=("kill", "stop", "remove", "forget"),
-        weights={"crash": 6, "freeze": 2, "away": 4, "link": 5, "clock": 1, "no-start": 1, "foreign": 2, "blind": 1},
+        weights=APP_WEIGHTS,
     )
 
     def make_spec(self) -> RunSpec:

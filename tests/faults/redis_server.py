@@ -157,7 +157,7 @@ class RedisClient(_Commands):
         try:
             answers = self.network.ask(
                 "redis",
-                " ".join(f"{command[0]} {command[1]}" for command in commands),
+                " ".join([f"{command[0]} {command[1]}" for command in commands]),
                 lambda: [self.server.do(command) for command in commands],
                 self._timeout_s,
             )

@@ -19,6 +19,8 @@ from tests.faults.world import ENDPOINTS, RUN, START_S, World, event
 PARTITIONS = 6
 MOST = 4
 FLEET = "payments"
+STRANGERS = (f"{FLEET}-9", f"{FLEET}-copy")
+"""Programs that somebody else adds."""
 
 
 class StreamWorld(World):
@@ -46,6 +48,7 @@ class StreamWorld(World):
             "foreign": 2,
             "stale": 1,
             "blind": 1,
+            "full": 1,
         },
     )
 
@@ -121,9 +124,9 @@ class StreamWorld(World):
             self.manager.stop(name)
         elif what == "remove" and process is not None:
             self.manager.remove(name)
-        elif what in ("add", "twin") and f"{RUN}:{FLEET}-9" not in self.manager.programs and process is not None:
+        elif what in ("add", "twin") and f"{RUN}:{STRANGERS[0]}" not in self.manager.programs and process is not None:
             program = self.manager.programs[name].program
-            other = f"{FLEET}-9" if what == "add" else f"{FLEET}-copy"
+            other = STRANGERS[what == "twin"]
             command = (*program.command[:-1], other)
             if f"{RUN}:{other}" not in self.manager.programs:
                 self.manager.add(msgspec.structs.replace(program, name=f"{RUN}:{other}", command=command))
@@ -166,6 +169,12 @@ class StreamWorld(World):
         """A program that somebody has added is adopted, until the next decision."""
         return MOST + 2 if any(fault.kind == "foreign" for fault in self.faults) else MOST
 
+    def standing(self) -> set[str]:
+        """The replicas that have a program. One that somebody else added and that does not stay up is no replica."""
+        programs = {name.partition(":")[2]: managed for name, managed in self.manager.programs.items()}
+        ended = {name for name in STRANGERS if name in programs and programs[name].state in ("failed", "stopped")}
+        return set(programs) - ended - {"controller"}
+
     def unsettled(self) -> str:
         assert self.controller is not None
         fleet = self.controller.fleet
@@ -176,9 +185,8 @@ class StreamWorld(World):
             return f"replicas {dict(phases)}, {self.targets[FLEET]} were decided"
         if waiting := [name for name, phase in phases.items() if phase not in ("joined", "first-event")]:
             return f"{waiting[0]} is {phases[waiting[0]]}"
-        programs = {name.partition(":")[2] for name in self.manager.programs} - {"controller"}
-        if programs != set(phases):
-            return f"programs {sorted(programs)}, replicas {sorted(phases)}"
+        if (standing := self.standing()) != set(phases):
+            return f"standing are {sorted(standing)}, replicas {sorted(phases)}"
         if plans.pending is not None or plans.current is None:
             return f"plan {plans.pending} is pending"
         if set(plans.current.members) != set(phases):

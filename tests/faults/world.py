@@ -131,9 +131,13 @@ class World:
         self.path = SimPath(f"/runs/{RUN}")
         self.spec = self.make_spec()
         self.last_tick: TickRecord | None = None
+        self.ticked_ns = 0
+        """When it was journaled."""
         self.sent_before = deque([0], maxlen=12)
         """Events sent, each step; the first is a little older than the oldest reading."""
         self.targets: dict[str, int] = {}
+        self.ticks: list[int] = []
+        self.controllers = 0
 
     # --- what a kind defines -----------------------------------------------------------------------------------------
 
@@ -211,6 +215,7 @@ class World:
                 assert process is not None
             if not self._run(self.LEAVE_S, lambda: self.all_left_behind() == ""):
                 raise Violation(f"{self.LEAVE_S:g} s after the end: {self.all_left_behind()}")
+            self.check_journal()
         finally:
             self.kernel.close()
             kernels.KERNEL.pop()
@@ -259,6 +264,7 @@ class World:
         directory = RunDirectory(self.path)  # type: ignore[arg-type]
         controller = make_controller(directory, ENDPOINTS)
         self.controller = controller
+        self.controllers += 1
         process.on_term = controller.clock.stop
         controller.run()
         if self.ending:
@@ -307,6 +313,8 @@ class World:
                 self.foreign(fault.target)
             case "stale":
                 self.broker.stale_until = until_ns
+            case "full":
+                self.disk.full_until, self.disk.room = until_ns, self.random.randrange(4000)
             case "blind":
                 self.disk.files[f"{self.path}/blind"] = b""
                 k.soon(SimPath(f"{self.path}/blind").unlink, round(fault.seconds * SECOND))
@@ -358,7 +366,8 @@ class World:
     def observe_tick(self, record: TickRecord) -> None:
         """A tick is journaled."""
         self.check_tick(record)
-        self.last_tick = record
+        self.last_tick, self.ticked_ns = record, self.kernel.now_ns
+        self.ticks.append(record.tick)
 
     def check_tick(self, record: TickRecord) -> None:
         """Bounds; nothing scales on unknown input; snapshots are written."""
@@ -372,6 +381,8 @@ class World:
             for fleet, target in record.accepted.targets.items():
                 if not 0 <= target <= self.spec.max_replicas:
                     self.kernel.violate(f"tick {record.tick} accepted {target} replicas of {fleet}")
+        elif decision.action == "none":  # it wants the fleet as it is: as a decision left it whose process then crashed
+            self.targets |= {each.fleet: each.replicas.current for each in observation.parts()}
         self.check_snapshot(record)
 
     def check_arrivals(self, observation: FleetObservation) -> None:
@@ -389,10 +400,24 @@ class World:
             return
         state = self.disk.files.get(f"{self.path}/controller-state.json")
         tick = msgspec.json.decode(state)["loop"]["tick"] if state is not None else None
+        if self.disk.full_until > self.ticked_ns:  # the write after that tick may have found no room
+            return
         if tick is None or tick < self.last_tick.tick:
             self.kernel.violate(f"tick {record.tick} while the snapshot is of tick {tick}")
 
     _last_controller: RunController | None = None
+
+    def check_journal(self) -> None:
+        """Every tick of a controller that never died is a line of its journal."""
+        if self.controllers != 1:
+            return
+        lines = self.disk.files[f"{self.path}/decisions.jsonl"].splitlines()
+        try:
+            ticks = [msgspec.json.decode(line)["tick"] for line in lines]
+        except msgspec.DecodeError as error:
+            raise Violation(f"a line of the journal is torn: {error}") from None
+        if ticks != self.ticks:
+            raise Violation(f"the journal has ticks {ticks}, there were {self.ticks}")
 
     def unfinished(self) -> str:
         """What is not as it has to be when all is calm."""

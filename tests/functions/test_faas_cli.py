@@ -1,6 +1,6 @@
 """The provider API as OpenFaaS' own command uses it: the real faas-cli, 0.16.30 or newer, where it is installed.
 
-``tests/functions/gateway/test_provider.py`` makes the same requests without it.
+``tests/functions/gateway/test_provider_live.py`` makes the same requests without it.
 """
 
 import hashlib

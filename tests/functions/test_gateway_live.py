@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections import Counter
@@ -288,6 +289,25 @@ def test_a_handler_that_cannot_be_imported_is_told(probe: GatewayProcess) -> Non
     probe.client.post("/system/functions", json={"service": "broken", "image": "penstock/broken"})
     probe.wait(lambda: "this handler was never finished" in probe.report("broken")["trouble"])
     assert probe.call(name="broken").status_code == 503
+
+
+@pytest.mark.live
+def test_clients_that_never_send_their_requests_hold_no_replica(probe: GatewayProcess) -> None:
+    """Replicas take one request at a time: one whose body never comes would keep its replica from all others."""
+    probe.deploy(replicas=1)
+    whole = b"POST /function/probe HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n" + b"x" * 99
+    slow = [socket.create_connection(("127.0.0.1", probe.port)) for _ in range(40)]
+    try:
+        for number, client in enumerate(slow):
+            client.sendall(whole[: (0, 10, -99, None)[number % 4]])
+        for _ in range(5):
+            assert probe.call().status_code == 200
+            assert probe.client.get("/system/function/probe").status_code == 200
+        slow[3].settimeout(90)
+        assert slow[3].recv(12) == b"HTTP/1.1 408"
+    finally:
+        for client in slow:
+            client.close()
 
 
 def _named(gateway: GatewayProcess, name: str) -> list[int]:

@@ -63,7 +63,7 @@ def names_in(query: str) -> set[str]:
 
 def test_what_is_committed_is_what_the_code_says() -> None:
     assert generate.differences(generate.FOLDER, generate.generated()) == []
-    assert len(BOARDS) == 8
+    assert len(BOARDS) == 9
 
 
 def test_the_check_names_every_file_that_differs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,9 +109,10 @@ def test_every_query_is_of_the_chosen_run_and_uses_known_variables(file: Path) -
     known = {variable["name"] for variable in board["templating"]["list"]}
     assert {"run", "fleet"} <= known
     for query in queries(board):
-        query = query.replace(', "process", "$1", "process", "$run-(.+)")', "")
+        query = query.replace(', "process", "$1", "process", "$run-(.+)")', "").replace("${shift}", "$shift ")
         brokers_own = query.count("rabbitmq_")
-        assert query.count("$run") + brokers_own == len(re.findall(r"\{", query)), f"of any run: {query}"
+        of_runs = query.count("$run") + query.count("$beside")
+        assert of_runs + brokers_own == len(re.findall(r"\{", query)), f"of any run: {query}"
         assert set(re.findall(r"\$(\w+)", query)) <= {*known, "__rate_interval", "__interval", "__range"}, query
 
 
@@ -228,6 +229,7 @@ def test_units_have_no_space_of_their_own(file: Path) -> None:
 def test_marks_of_reassignments_are_off_and_those_of_actions_and_faults_differ(file: Path) -> None:
     marks = {each["name"]: each for each in read(file)["annotations"]["list"]}
     shown = {name: mark["enable"] for name, mark in marks.items()}
+    assert "{{change}}" in marks["up"]["titleFormat"]
     assert shown == {"up": True, "down": True, "reassign": False, "fault": True}
     assert len({mark["iconColor"] for mark in marks.values()}) == 4
     assert all(f'action="{name}"' in mark["expr"] for name, mark in marks.items() if name != "fault")
@@ -243,6 +245,101 @@ def test_names_of_processes_are_without_the_run() -> None:
     for title in ("Up", "CPU", "Memory", "Time of a scrape"):
         (target,) = panel("health", title)["targets"]
         assert '"$run-(.+)"' in target["expr"], title
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_rows_of_panels_have_no_holes(file: Path) -> None:
+    places = [panel["gridPos"] for panel in panels(read(file))]
+    for top in {place["y"] for place in places}:
+        beside = [place for place in places if place["y"] == top]
+        assert sum(place["w"] for place in beside) == 24
+        assert len({place["h"] for place in beside}) == 1
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_a_board_opens_on_five_minutes_and_an_empty_tile_is_neutral(file: Path) -> None:
+    board = read(file)
+    assert (board["time"], board["refresh"]) == ({"from": "now-5m", "to": "now"}, "5s")
+    for tile in panels(board):
+        if tile["type"] == "stat":
+            (mapping,) = tile["fieldConfig"]["defaults"]["mappings"]
+            assert mapping["options"]["match"] == "null+nan"
+            assert mapping["options"]["result"]["color"] == "text"
+            assert mapping["options"]["result"]["text"] == tile["fieldConfig"]["defaults"]["noValue"]
+
+
+@pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.stem)
+def test_states_have_a_legend_of_their_colours(file: Path) -> None:
+    """With a mode of continuous colours, which is the default, Grafana draws none."""
+    for band in panels(read(file)):
+        if band["type"] == "state-timeline":
+            assert band["fieldConfig"]["defaults"]["color"]["mode"] == "fixed"
+            assert band["options"]["legend"]["showLegend"]
+
+
+def test_steps_of_whole_numbers_have_no_fractions_on_their_axis() -> None:
+    for file in BOARDS:
+        for drawn in panels(read(file)):
+            own = drawn["fieldConfig"]["defaults"]
+            if own.get("custom", {}).get("lineInterpolation") == "stepAfter":
+                assert own["custom"]["axisSoftMax"] == 1, drawn["title"]
+                if own["unit"] in {"none", "suffix:replicas"}:
+                    assert own["decimals"] == 0, drawn["title"]
+
+
+@pytest.mark.parametrize(
+    ("board", "title", "limit"),
+    [
+        ("streams", "Utilisation by replica", 1),
+        ("functions", "Lowest laxity by function", 0),
+        ("health", "Ticks off their phase", 0.02),
+    ],
+)
+def test_a_fixed_limit_is_a_dashed_red_line(board: str, title: str, limit: float) -> None:
+    drawn = panel(board, title)["fieldConfig"]["defaults"]
+    assert drawn["custom"]["thresholdsStyle"]["mode"] == "dashed"
+    assert drawn["thresholds"]["steps"][-1] == {"value": limit, "color": "red"}
+
+
+def test_send_delay_and_cpu_have_their_limit_and_the_cap_is_one() -> None:
+    for board, title in (("health", "Send delay"), ("health", "CPU of the machine")):
+        assert "limit" in [target["legendFormat"] for target in panel(board, title)["targets"]], title
+    wanted = panel("overview", "Replicas, wanted and allowed")
+    assert any(target["legendFormat"].endswith("at most") for target in wanted["targets"])
+
+
+def test_running_totals_are_drawn_as_what_was_added() -> None:
+    for board, title in (
+        ("streams", "Assignments received"),
+        ("streams", "Assigned by range"),
+        ("why", "Decisions that change something"),
+    ):
+        drawn = panel(board, title)
+        assert drawn["fieldConfig"]["defaults"]["custom"]["drawStyle"] == "bars"
+        assert all("offset $__interval" in target["expr"] for target in drawn["targets"]), title
+
+
+def test_what_belongs_to_no_run_offers_none() -> None:
+    hidden = {name: each["hide"] for name, each in variables(read(generate.FOLDER / "rabbitmq.json")).items()}
+    assert (hidden["run"], hidden["fleet"]) == (2, 2)
+
+
+def test_terms_of_several_fleets_are_not_in_one_picture() -> None:
+    assert panel("why", "Terms of the acting scaler")["repeat"] == "fleet"
+
+
+def test_the_second_run_is_the_newest_other_one_and_begins_with_the_first() -> None:
+    by_name = variables(read(generate.FOLDER / "two-runs.json"))
+    assert list(by_name).index("shift") > list(by_name).index("beside") > list(by_name).index("previous")
+    assert (by_name["beside"]["allValue"], by_name["beside"]["current"]["value"]) == ("$previous", "$__all")
+    shift = re.compile(by_name["shift"]["regex"].strip("/"))
+    for text, seconds in (("{} 45 1700000000000", "45"), ("{} -3600 1700000000000", "-3600")):
+        found = shift.search(text)
+        assert found is not None and found[1] == seconds
+    for drawn in panels(read(generate.FOLDER / "two-runs.json")):
+        first, second, *_ = (target["expr"] for target in drawn["targets"])
+        assert second.replace(" offset ${shift}ms", "").replace("$beside", "$run") == first
+        assert second.count("offset ${shift}ms") == second.count("$beside") == first.count("$run")
 
 
 def test_the_newest_terms_are_there_when_the_run_is_over() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.adapters.app_boards import AppBoard
 from penstock.adapters.redis import REDIS_AWAY
-from penstock.apps import AppReport, JobFlow
+from penstock.apps import AppReport, JobFlow, ready_limit
 from penstock.settings import Endpoints
 
 
@@ -52,3 +52,8 @@ def test_the_board_of_a_run_keeps_what_was_said_last(services: Endpoints) -> Non
     finally:
         board.erase()
         board.close()
+
+
+@pytest.mark.parametrize(("capacity", "servers", "bound"), [(50, 0, 50), (50, 10, 40), (15, 10, 5), (10, 10, 1)])
+def test_what_may_wait_is_the_capacity_less_what_is_in_service(capacity: int, servers: int, bound: int) -> None:
+    assert ready_limit(capacity, servers) == bound

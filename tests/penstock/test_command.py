@@ -85,7 +85,7 @@ def test_help_tells_every_default(ended: pytest.MonkeyPatch, capsys: pytest.Capt
     assert exit_code(ended, command, "--help") == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "[default: (to the end)]" in shown
-    assert shown.count("[default: (the experiment's") == 7
+    assert shown.count("[default: (the experiment's") == 8
 
 
 def commands(group: Any) -> Iterator[tuple[list[str], Any]]:
@@ -125,3 +125,10 @@ def test_every_command_has_a_short_help_option_and_an_example(
 def test_python_runs_the_package() -> None:
     done = subprocess.run([sys.executable, "-m", "penstock", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("penstock ")
+
+
+def test_a_flag_has_no_type_in_the_help(ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["run"], ["calibrate", "worker"]):
+        assert exit_code(ended, *arguments, "--help") == 0
+        told = capsys.readouterr().out
+        assert "--help" in told and "bool" not in told

@@ -3,6 +3,7 @@
 import math
 from decimal import Decimal
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from penstock.measures import (
     conservation,
     histogram,
     histogram_percentiles,
+    merged,
     missed_seconds,
     nearest_ranks,
     percentiles_s,
@@ -189,6 +191,8 @@ def test_conservation_of_a_run_in_which_nothing_went_wrong() -> None:
     )
     assert balance.exact
     assert balance.redelivered == 1
+    assert not msgspec.structs.replace(balance, lost=1).exact
+    assert not msgspec.structs.replace(balance, agree=False).exact
 
 
 @pytest.mark.parametrize(
@@ -272,3 +276,8 @@ def test_a_bootstrap_interval_contains_the_mean_and_is_the_same_each_time() -> N
     assert low <= sum(values) / 3 <= high
     assert bootstrap_interval(values) == (low, high)
     assert bootstrap_interval([0.9]) == (0.9, 0.9)
+
+
+def test_late_times_that_follow_each_other_closely_are_one_period() -> None:
+    assert merged([(1.0, 1.5), (4.5, 5.0), (8.1, 9.0)]) == [(1.0, 5.0), (8.1, 9.0)]
+    assert merged([]) == []

@@ -3,10 +3,10 @@
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.records import Result, encode, event_decoder, read_record, rejected, result_decoder
+from penstock.records import Result, encode, event_decoder, read_record, read_result, rejected, result_decoder
 from penstock.results import RESULT_SCHEMA
 from tests.support.mutations import mutations
 
@@ -53,3 +53,26 @@ def test_whatever_is_read_can_be_written_and_stored(value: bytes) -> None:
     row = {name: [getattr(result, name)] for name in RESULT_SCHEMA.names}
     assert pa.table(row, schema=RESULT_SCHEMA).num_rows == 1
     assert result_decoder.decode(encode(result)) == result
+
+
+RESULT = (
+    b'{"id":1,"run":"r","pipeline":"p","stage":"p","outcome":"completed","queue":"q","intended_ns":1,"sent_ns":1,'
+    b'"received_ns":1,"started_ns":2,"finished_ns":3,"worker":"w","visit":1}'
+)
+
+
+@given(value=st.binary(max_size=300) | mutations(RESULT))
+@example(value=RESULT.replace(b'"id":1', b'"id":' + b"9" * 30))
+@example(value=RESULT.replace(b'"visit":1', b'"visit":3000000000'))
+@example(value=RESULT.replace(b'"w"', b'"\xff"'))
+@example(value=b"[" * 100_000)
+def test_whatever_is_on_the_results_topic_can_be_stored_and_counts_for_no_event_unless_it_is_a_result(
+    value: bytes,
+) -> None:
+    result = read_result(value)
+    row = {name: [getattr(result, name)] for name in RESULT_SCHEMA.names}
+    assert pa.table(row, schema=RESULT_SCHEMA).num_rows == 1
+    if result.reason.startswith("not a result: "):
+        assert (result.id, result.run, result.outcome, result.terminal) == (None, "", "rejected", True)
+    else:
+        assert msgspec.json.decode(value, type=Result) == result

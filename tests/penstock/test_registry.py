@@ -96,12 +96,16 @@ def test_a_scaler_from_a_file_takes_part_under_its_own_name(tmp_path: Path) -> N
     ("text", "message"),
     [
         ("{folder}/none.py:Mine", "no such file"),
+        ("{folder}/taken.py:Mine", "the name 'linear' is that of a registered scaler; choose another"),
         ("{folder}/empty.py:Mine", "no scaler class 'Mine'"),
         ("{folder}/broken.py:Mine", "SyntaxError while importing"),
     ],
 )
 def test_a_file_without_a_scaler_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "empty.py").write_text("")
+    (tmp_path / "taken.py").write_text(
+        "class Mine:\n    name = 'linear'\n    def decide(self, observation, state): ..."
+    )
     (tmp_path / "broken.py").write_text("class Mine(:")
     with pytest.raises(PenstockError, match=message):
         parse_scaler(text.format(folder=tmp_path))

@@ -1,5 +1,6 @@
 """The run directory: names, torn lines, and errors that name what is missing."""
 
+import errno
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -111,3 +112,43 @@ def test_any_journal_is_read_or_refused_by_line(tmp_path: Path, content: bytes) 
         assert all(isinstance(event, ReplicaEvent) for event in read_lines(path, ReplicaEvent))
     except PenstockError as error:
         assert "replicas.jsonl:" in str(error)
+
+
+class Nearly:
+    """A file on a disk with ``room`` bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.content, self.closed = room, b"", False
+
+    def write(self, content: bytes) -> int:
+        part = bytes(content[: self.room])
+        if not part:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.room -= len(part)
+        self.content += part
+        return len(part)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_lines_for_which_there_is_no_room_are_written_whole_and_in_order_later(tmp_path: Path) -> None:
+    lines, full = JsonLines(tmp_path / "lines.jsonl"), Nearly(7)
+    lines.close()
+    lines._file = full  # type: ignore[assignment]
+    for number in range(3):
+        lines.append([number])
+    assert full.content == b"[0]\n[1]"
+    full.room = 1000
+    lines.append([3])
+    assert full.content == b"[0]\n[1]\n[2]\n[3]\n"
+
+
+def test_lines_that_found_no_room_until_the_end_are_an_error(tmp_path: Path) -> None:
+    lines, full = JsonLines(tmp_path / "lines.jsonl"), Nearly(0)
+    lines.close()
+    lines._file = full  # type: ignore[assignment]
+    lines.append([1])
+    with pytest.raises(OSError, match="No space left"):
+        lines.close()
+    assert full.closed

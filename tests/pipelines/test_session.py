@@ -18,7 +18,7 @@ def open_session(folder: Path) -> None:
 def test_without_java_the_way_out_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PenstockError, match="there is no java in PATH: install one with `make setup`"):
+    with pytest.raises(PenstockError, match="there is no java in PATH: install one with `penstock setup`"):
         open_session(tmp_path)
 
 
@@ -33,7 +33,7 @@ def test_a_missing_jar_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     (tmp_path / "spark").mkdir()
     for name in CONNECTOR[:-1]:
         (tmp_path / "spark" / name).touch()
-    with pytest.raises(PenstockError, match=rf"lacks {re.escape(CONNECTOR[-1])}; fetch them with `make setup`"):
+    with pytest.raises(PenstockError, match=rf"lacks {re.escape(CONNECTOR[-1])}; fetch them with `penstock setup`"):
         connector_jars()
 
 

@@ -4,15 +4,12 @@ import re
 from html import unescape
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import plotly.graph_objects as go
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from penstock.contracts import Term
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import Fault
@@ -20,7 +17,7 @@ from report import charts, comparison_table, write_report
 from report.analysis.measurement import analyse, summary_of
 from report.analysis.run_data import RunData
 from report.groups import group_runs
-from report.tables import headline, why
+from report.page import page as document
 from report.wording import duration, share, written_interval
 from tests.experiments.synthetic import START_NS, Toy, write_run
 
@@ -41,7 +38,7 @@ def page_of(directories: list[RunDirectory], tmp_path: Path) -> str:
 
 
 def without_libraries(page: str) -> str:
-    """The page without plotly's own code, in which addresses are text."""
+    """The page without its scripts, in which addresses are text."""
     return re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
 
 
@@ -55,47 +52,12 @@ def test_the_report_is_one_file_that_loads_nothing(pair: list[RunDirectory], tmp
     assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
 
 
-def test_the_answer_stands_on_top(pair: list[RunDirectory]) -> None:
-    sentence = headline(group_runs([summary_of(RunData(directory)) for directory in pair]))
-    assert re.fullmatch(
-        r"binpack-tail kept [\d.]+\u00a0% of events within 500\u00a0ms with [\d.]+ replica-minutes; "
-        r"linear [\d.]+\u00a0% with [\d.]+\.",
-        sentence,
-    )
-
-
 def test_names_and_reasons_of_a_run_are_never_markup(tmp_path: Path) -> None:
     toy = Toy(scaler=EVIL, seconds=10, shadows=(EVIL + "2",), experiment=EVIL, name="evil")
     page = page_of([write_run(tmp_path, toy)], tmp_path)
     assert EVIL not in page
     assert EVIL in unescape(without_libraries(page))
-    assert page.count("</script>") == 3
-
-
-def test_every_figure_is_one_that_plotly_accepts(pair: list[RunDirectory], tmp_path: Path) -> None:
-    faulty = write_run(tmp_path, Toy(seconds=20, faults=(Fault("stop-broker", 5, 3), Fault("kill-worker", 9))))
-    runs = [RunData(directory) for directory in (*pair, faulty)]
-    groups = group_runs([summary_of(run) for run in runs])
-    for figure in (
-        charts.latency_cdf(groups, runs),
-        charts.latency_over_time(groups, runs),
-        charts.replicas_over_time(groups, runs),
-        charts.time_spent(groups),
-        charts.lag_per_partition(groups, runs),
-    ):
-        go.Figure(resolved(figure))
-        assert len(msgspec.json.encode(figure)) < 400_000
-    go.Figure(layout={"yaxis": resolved(charts.tail_axis(30_000))})
-    go.Figure(layout={"yaxis": resolved(charts.linear_axis())})
-
-
-def resolved(value: Any) -> Any:
-    """What the browser makes of colours that the style sheet names."""
-    if isinstance(value, str) and value.startswith("var(--"):
-        return "#123456"
-    if isinstance(value, dict):
-        return {name: resolved(inner) for name, inner in value.items()}
-    return [resolved(inner) for inner in value] if isinstance(value, list) else value
+    assert page.count("</script>") == 3, "the figures, and one script each for tables and charts"
 
 
 def test_every_colour_is_defined_for_light_and_for_dark(pair: list[RunDirectory], tmp_path: Path) -> None:
@@ -133,9 +95,43 @@ def test_repetitions_are_one_row_with_an_interval_and_one_bold_line(tmp_path: Pa
     runs = [RunData(directory) for directory in directories]
     groups = group_runs([summary_of(run) for run in runs])
     assert [group.members for group in groups] == [(0, 1, 2)]
-    lines = charts.latency_cdf(groups, runs)["data"]
-    assert [line["opacity"] for line in lines] == [1, charts.FAINT_OPACITY, charts.FAINT_OPACITY]
-    assert "3 repetitions" in page_of(directories, tmp_path)
+    lines = charts.latency_cdf(groups, runs)["panels"][0]["lines"]
+    assert [line.get("faint", False) for line in lines] == [False, True, True]
+    page = page_of(directories, tmp_path)
+    assert "3 repetitions" in page and "Means of 3 repetitions." in page
+
+
+def test_a_page_of_many_runs_stays_below_one_and_a_half_megabytes(tmp_path: Path) -> None:
+    run = RunData(write_run(tmp_path, Toy(seconds=110)))
+    first = summary_of(run)
+    summaries = [
+        msgspec.structs.replace(first, scaler=f"scaler-{scaler}", seed=seed)
+        for scaler in range(8)
+        for seed in range(20)
+    ]
+    assert len(document(group_runs(summaries), [run] * len(summaries), {}).encode()) < 1_500_000
+
+
+def test_of_many_scalers_a_sentence_names_the_extremes(tmp_path: Path) -> None:
+    run = RunData(write_run(tmp_path, Toy(seconds=10)))
+    first = summary_of(run)
+    summaries = [
+        msgspec.structs.replace(
+            first, scaler=f"s{i}", missed_seconds=i, latency=msgspec.structs.replace(first.latency, p99_s=1.0 + i)
+        )
+        for i in (3, 0, 19, 2, 1)
+    ]
+    page = document(group_runs(summaries), [run] * 5, {})
+    assert "99 % of events were done within: s0 1.00\u00a0s to s19 20.0\u00a0s." in page
+    assert "of 10: s0 0 to s19 19." in page
+
+
+def test_two_runs_side_by_side_are_two_rows_even_if_they_repeat_each_other(tmp_path: Path) -> None:
+    runs = [RunData(write_run(tmp_path, Toy(seconds=10, seed=seed))) for seed in (1, 2)]
+    write_report(runs, tmp_path / "both.html", apart=True)
+    page = (tmp_path / "both.html").read_text("utf-8")
+    assert "repetitions" not in without_libraries(page).replace("repetitions</dt>", "")
+    assert all(f'<a href="{run.name}/report.html">' in page for run in runs)
 
 
 def test_one_scaler_under_two_conditions_is_two_rows_that_say_what_differs(tmp_path: Path) -> None:
@@ -155,7 +151,7 @@ def test_an_invalid_run_is_named_on_top_and_never_best(tmp_path: Path) -> None:
     bad = write_run(tmp_path, Toy(scaler="binpack-tail", per_replica=60, seconds=20, lose=(3,)))
     page = page_of([bad, write_run(tmp_path, Toy(seconds=20))], tmp_path)
     assert "Not to be believed: binpack-tail" in page
-    comparison = page[page.index('class="comparison"') :]
+    comparison = page[page.index('data-name="result-by-scaler"') :]
     row = comparison[comparison.index("binpack-tail") : comparison.index("linear")]
     assert 'class="best"' not in row
 
@@ -222,18 +218,3 @@ def test_a_share_is_never_rounded_to_all(value: float | None, text: str) -> None
 def test_an_interval_names_its_unit_once() -> None:
     assert written_interval(duration, (0.521, 0.535)) == "521–535\u00a0ms"
     assert written_interval(duration, (0.9, 1.2)) == "900\u00a0ms–1.20\u00a0s"
-
-
-def test_why_is_worded_as_explain_words_it_in_the_order_of_the_arithmetic_without_groupings() -> None:
-    terms: dict[str, Term] = {
-        "total_rate_per_s": 320.0,
-        "bin_up": [90.0, 180.0],
-        "groups": [[0, 1], [2]],
-        "LL_up": 4,
-        "replicas": 3,
-    }
-    assert why("binpack", terms) == [
-        "total rate: 320/s",
-        "bin at f_up: lag ≤ μ·w·f = 90, rate ≤ μ·f = 180/s",
-        "|Least-Loaded(lag, f_up)| = 4 > 3? yes",
-    ]

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.contracts import Accepted, Actuator, Decision, FunctionStatus, Monitor, ReplicaEvent, hold
@@ -475,7 +475,6 @@ def check_balance(engine: FunctionEngine) -> None:
         assert status.completed <= seen.arrived
 
 
-@settings(max_examples=40)
 @given(
     graphs(),
     st.lists(st.floats(0, 3), min_size=1, max_size=25).map(sorted),
@@ -517,7 +516,6 @@ def check_service_within_life(
         assert finished_s[row] <= gone.get(names[replica], np.inf) + 1e-9
 
 
-@settings(max_examples=40)
 @given(graphs(), st.lists(st.floats(0, 3), min_size=1, max_size=15).map(sorted), actions(), st.integers(0, 5))
 def test_one_seed_gives_the_same_results_however_often_time_is_stopped(
     functions: tuple[FunctionSpec, ...], arrivals: list[float], script: list[tuple[float, str, int]], seed: int

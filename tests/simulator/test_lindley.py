@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.schedule import Schedule
@@ -75,7 +75,6 @@ INSTANTS = st.integers(0, 400).map(lambda tick: tick / 64)
 """Multiples of 1/64 s: arrivals meet starts and ends exactly now and then."""
 
 
-@settings(max_examples=60)
 @given(
     events=st.lists(st.tuples(INSTANTS, st.integers(0, 4), st.integers(1, 64)), min_size=1, max_size=60),
     owners=st.lists(st.integers(0, 2), min_size=5, max_size=5),
@@ -121,7 +120,6 @@ def test_replicas_serve_as_an_event_loop_does(
     assert events_of["committed_s"][order].tolist() == [expected[i].committed_s for i in range(len(events))]
 
 
-@settings(max_examples=40)
 @given(
     gaps=st.lists(st.floats(0, 2), min_size=1, max_size=40),
     services=st.lists(st.floats(0.01, 3), min_size=40, max_size=40),
@@ -141,7 +139,6 @@ def test_a_shared_queue_gives_the_next_event_to_whoever_is_free_first(
         assert (start_s[event], end_s[event]) == (begun_s, busy_until[0])
 
 
-@settings(max_examples=30)
 @given(
     events=st.lists(st.tuples(INSTANTS, st.integers(0, 2), st.integers(1, 64)), min_size=2, max_size=50),
     cut=st.integers(1, 49),

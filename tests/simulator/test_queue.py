@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.contracts import Actuator, Decision, FleetObservation, Monitor, ReplicaEvent, hold
@@ -80,7 +80,6 @@ def test_each_event_ends_when_the_plain_calculation_says(
     main_capacity=st.none() | st.integers(0, 5),
     removed=st.sampled_from(["pool", "destroy"]),
 )
-@settings(max_examples=30)
 def test_nothing_is_lost_whatever_is_scaled(
     forwarding: Literal["push", "pull"],
     when_full: Literal["hold", "drop"],
@@ -128,7 +127,6 @@ def test_nothing_is_lost_whatever_is_scaled(
 
 
 @given(arrivals, st.lists(times, max_size=8))
-@settings(max_examples=30)
 def test_how_often_it_is_advanced_changes_nothing(times_s: list[float], stops: list[float]) -> None:
     def play(stops: Sequence[float]) -> QueueEngine:
         engine = bank(TWO_QUEUES, schedule_at(times_s, 5), initial_replicas=2)
@@ -423,7 +421,6 @@ kinds = st.sampled_from(["kill-worker", "freeze-workers", "stop-broker", "restar
     happenings=st.lists(st.tuples(times, kinds, st.integers(0, 3)), max_size=10),
     start_up_s=st.sampled_from([0.0, 0.3]),
 )
-@settings(max_examples=30)
 def test_whatever_fails_nothing_is_lost_or_served_twice(
     scaled: Literal["queues", "containers"],
     forwarding: Literal["push", "pull"],

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.contracts import Decision, ReplicaEvent, StreamObservation
@@ -59,7 +59,7 @@ def waits_s(table: EventTable) -> dict[int, float]:
 
 FAULTS = st.lists(
     st.one_of(
-        st.builds(Fault, st.just("kill-worker"), at_s=st.floats(0, 8)),
+        st.builds(Fault, st.sampled_from(["kill-worker", "kill-all-workers"]), at_s=st.floats(0, 8)),
         st.builds(Fault, st.just("freeze-workers"), at_s=st.floats(0, 8), seconds=st.floats(0.1, 5)),
         st.builds(
             Fault,
@@ -72,7 +72,6 @@ FAULTS = st.lists(
 )
 
 
-@settings(max_examples=30)
 @given(
     faults=FAULTS,
     seed=st.integers(1, 1000),
@@ -431,6 +430,16 @@ def test_after_a_kill_partitions_stand_still_for_the_session_and_the_event_in_ha
     assert len(again) == 1 and len(table) == 4000
     life = [(event.phase, event.reason) for event in engine.actuator.events() if event.replica == f"{FLEET}-1"]
     assert life[-5:-1] == [("gone", "killed"), ("requested", "respawned"), ("started", ""), ("joined", "")]
+
+
+def test_all_replicas_are_respawned_and_no_event_is_lost() -> None:
+    engine = make_engine(spec_of(seconds=20, initial_replicas=2, system=AT_ONCE), uniform(200, 20))
+    engine.advance(5.0)
+    assert engine.inject(Fault("kill-all-workers", 5.0))
+    engine.advance(60)
+    assert engine.left() == 0
+    lives = [(event.replica, event.phase) for event in engine.actuator.events() if event.reason]
+    assert sorted(lives) == [(f"{FLEET}-{n}", phase) for n in (1, 2) for phase in ("gone", "requested")]
 
 
 def test_a_kill_redelivers_what_was_published_but_not_committed() -> None:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import re
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,7 +143,7 @@ def test_what_is_refused_beforehand_is_what_the_engine_would_refuse(kind: type[m
     options = Options(world="sim", seconds=experiment.seconds / 20)
     scaler = fitting_scalers(experiment)[0]
     beforehand, when_due = set(), set()
-    for fault in parse_faults(f"{name}@1+1" for name in get_args(FaultKind)):
+    for fault in [Fault(name, 1.0, 1.0) for name in get_args(FaultKind)]:
         directory, spec = describe(experiment, scaler, options, tmp_path)
         schedule_of(experiment, options, spec).write(directory.schedule_file)
         try:
@@ -172,6 +173,12 @@ def test_each_fault_of_a_live_run_is_simulated_or_refused_with_its_reason(kind: 
         assert {"kill-worker", "freeze-workers", "stop-broker", "kill-controller", "blind-monitor"} <= simulated
         if kind is not FunctionSystem:
             assert live == simulated
+
+
+@pytest.mark.parametrize("faults_of", [simulated_faults, lambda system: known_faults(system, "local")])
+def test_a_part_that_a_system_lacks_has_no_faults(faults_of: Callable[[System], Collection[str]]) -> None:
+    pulling, pushing = QueueSystem(service_rate_per_s=1, forwarding="pull"), QueueSystem(service_rate_per_s=1)
+    assert set(faults_of(pushing)) - set(faults_of(pulling)) == {"kill-forwarder"}
 
 
 # --- a killed controller ---------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class WatchdogPod:
             stderr=self._log,
         )
         eventually(lambda: self.health() is not None or self.process.poll() is not None, self.log)
-        self.function = self._children()[0] if self._children() else None
+        self.function = next(iter(self._children()), None)  # asked once: it may end between two questions
 
     def health(self, path: str = "/_/health") -> int | None:
         """Status of a probe, None without an answer."""

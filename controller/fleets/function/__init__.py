@@ -9,7 +9,7 @@ KIND = FleetKind(
     observation="penstock.contracts:FunctionObservation",
     fleet="controller.fleets.function.fleet:FunctionFleet",
     engine="simulator.function:make_engine",
-    faults="simulator.stations:FAULTS",
+    faults="simulator.function:FunctionEngine.faults",
     live="infra.runs.kinds:FUNCTION",
     explanations="report.explanations.function:FAMILIES",
 )

@@ -42,7 +42,7 @@ class Target(msgspec.Struct, kw_only=True):
     """What is requested of one function. ``wanted``: its target, None before the first; ``asked``: what was requested
     last, at ``asked_ns``; ``reached``: the gateway has shown it since; ``refused``: it has said no; ``shown``: wanted
     replicas that the gateway showed before that; ``granted``: to what it cut a target, at ``granted_ns``;
-    ``deployment``: how it is to be deployed, None once it is.
+    ``there``: the gateway has the function; ``deployment``: how it is to be deployed, None once it is.
     """
 
     wanted: int | None = None
@@ -53,6 +53,7 @@ class Target(msgspec.Struct, kw_only=True):
     shown: int | None = None
     granted: int | None = None
     granted_ns: int = 0
+    there: bool = True
     deployment: FunctionDeployment | None = None
 
     def cut(self, target: int) -> int:
@@ -157,7 +158,11 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
         if self._refusal:
             return
         with self._stepping, self._trouble.skipping(GatewayError):
-            there = self._api.functions() if self._needs_status() else None
+            try:
+                there = self._api.functions() if self._needs_status() else None
+            except RefusedError as error:
+                self._refusal = str(error)
+                raise
             if there is not None:
                 try:
                     self._deploy_missing(there)
@@ -165,7 +170,8 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
                     self._delete_own(self._api.functions())
                     self._refusal = str(error)
                     raise
-            self._ask()
+            if self._ask() and not self._reports_events:
+                there = None  # to be read again
             self._look(there)
 
     def stop(self) -> None:
@@ -227,10 +233,10 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
             return False
         return not self.trouble
 
-    def _ask(self) -> None:
-        """Send all targets that have changed."""
+    def _ask(self) -> bool:
+        """Send all targets that have changed; returns whether there were some."""
         with self._lock:
-            there = [(name, target) for name, target in self._targets.items() if target.deployment is None]
+            there = [(name, each) for name, each in self._targets.items() if each.there and each.deployment is None]
             pending = [(name, target, target.wanted) for name, target in there if target.asked != target.wanted]
         for name, target, wanted in pending:
             assert wanted is not None
@@ -245,6 +251,7 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
                 target.asked, target.asked_ns, target.reached = wanted, time.time_ns(), False
                 if not self._reports_events:
                     self._replicas.functions[name].resize(wanted, target.asked_ns)
+        return bool(pending)
 
     def _deploy_missing(self, there: Mapping[str, DeployedFunction]) -> None:
         for name, target in self._targets.items():
@@ -262,12 +269,15 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
         for name, target in self._targets.items():
             found, deployment = there.get(name), target.deployment
             target.shown = target.shown if found is None else found.replicas
+            target.there = found is not None
+            if found is None:  # deployed again it may have another number, which grants nothing
+                target.asked = target.granted = None
             if deployment is None:
                 continue
             if found is None or not self._owns(found):
                 self._api.deploy(deployment, again=found is not None)
             with self._lock:
-                target.deployment, target.asked, target.asked_ns = None, None, 0
+                target.deployment, target.asked, target.asked_ns, target.there = None, None, 0, True
 
     # --- observation -------------------------------------------------------------------------------------------------
 
@@ -288,7 +298,7 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
             since = self._replicas.next_event
         reported = self._api.events(since)
         if reported is None:
-            there = self._api.functions()
+            there = self._api.functions() if there is None else there
             with self._lock:
                 self._reports_events = False
                 self._compare(there)

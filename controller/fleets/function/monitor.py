@@ -74,6 +74,7 @@ class FunctionMonitor:
         self._spec, self._deadline_s = spec, spec.system.deadline_s
         self._reader, self._replicas = reader, replicas
         self._clock, self._origin_s, self._blind = clock, origin_s, blind
+        self._after = {each.name: tuple(each.after) for each in spec.system.functions}
         self._before: dict[str, tuple[int, float]] = {}
         self._rates: dict[str, float] = {}
 
@@ -83,7 +84,13 @@ class FunctionMonitor:
         found = BLINDED if self._blind() else self._reader.read()
         away = {"replicas": self._replicas.trouble} if self._replicas.trouble else {}
         functions = [
-            FunctionStatus(time_s=time_s, fleet=name, replicas=self._replicas.counts(name), unknown=away)
+            FunctionStatus(
+                time_s=time_s,
+                fleet=name,
+                replicas=self._replicas.counts(name),
+                after=self._after.get(name),
+                unknown=away,
+            )
             for name in self._replicas.functions
         ]
         pipeline = FunctionObservation(

@@ -25,19 +25,22 @@ class SlowGatewayError(GatewayError):
 
 
 class RefusedError(GatewayError):
-    """The gateway will never do that (status 400): there is no use in repeating it."""
+    """The gateway will never do that (status 400, or 401): there is no use in repeating it."""
 
 
 class ProviderApi:
-    """``url``: http://user:password@host:port. Every method raises GatewayError. Safe to use from several threads."""
+    """``url``: http://user:password@host:port, from the setting ``of``. Every method raises GatewayError. Safe to use
+    from several threads.
+    """
 
-    def __init__(self, url: str, timeout_s: float = 2.0) -> None:
+    def __init__(self, url: str, timeout_s: float = 2.0, *, of: str = "PENSTOCK_GATEWAY") -> None:
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL as error:
-            raise PenstockError(f"PENSTOCK_GATEWAY is no URL ({error}): http://user:password@host:port") from None
+            raise PenstockError(f"{of} is no URL ({error}): http://user:password@host:port") from None
         if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise PenstockError("PENSTOCK_GATEWAY is no URL: expected http://user:password@host:port")
+            raise PenstockError(f"{of} is no URL: expected http://user:password@host:port")
+        self._of = of
         self.where = f"{parsed.host}:{parsed.port}" if parsed.port else parsed.host
         self._url, self._timeout_s = parsed, timeout_s
         self._client = self._new_client()
@@ -98,7 +101,7 @@ class ProviderApi:
         if reply.is_success or reply.status_code in accept:
             return reply
         if reply.status_code == 401:
-            raise GatewayError(f"gateway {self.where}: user or password in PENSTOCK_GATEWAY is wrong (401)")
+            raise RefusedError(f"gateway {self.where}: user or password in {self._of} is wrong (401)")
         said = " ".join(reply.text.split())[:200]
         kind = RefusedError if reply.status_code == 400 else GatewayError
         raise kind(f"gateway {self.where}: {method} {path}: status {reply.status_code} {said}".rstrip())

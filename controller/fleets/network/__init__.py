@@ -9,7 +9,7 @@ KIND = FleetKind(
     observation="penstock.contracts:NetworkObservation",
     fleet="controller.fleets.network.fleet:NetworkFleet",
     engine="simulator.network:make_engine",
-    faults="simulator.network:FAULTS",
+    faults="simulator.network:NetworkEngine.faults",
     live="infra.runs.kinds:NETWORK",
     explanations="report.explanations.network:FAMILIES",
 )

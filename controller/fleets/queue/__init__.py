@@ -9,7 +9,7 @@ KIND = FleetKind(
     observation="penstock.contracts:QueueObservation",
     fleet="controller.fleets.queue.fleet:QueueFleet",
     engine="simulator.queue:make_engine",
-    faults="simulator.queue:FAULTS",
+    faults="simulator.queue:QueueEngine.faults",
     live="infra.runs.kinds:QUEUE",
     explanations="report.explanations.queue:FAMILIES",
 )

@@ -15,9 +15,8 @@ from controller.fleets.programs import ProgramWork
 from controller.fleets.queue.container_ramp import containers_after
 from controller.fleets.queue.routing import Routing, check_decision, fed_shares
 from controller.queueing.pool import queues_to_create
-from penstock.adapters.amqp import ready_limit
 from penstock.adapters.process_manager import ProgramStatus
-from penstock.apps import AppReport
+from penstock.apps import AppReport, ready_limit
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import Accepted, Decision, Phase
 from penstock.limits import clamp_targets

@@ -9,7 +9,7 @@ KIND = FleetKind(
     observation="penstock.contracts:StreamObservation",
     fleet="controller.fleets.stream.fleet:StreamFleet",
     engine="simulator.stream:make_engine",
-    faults="simulator.stream:FAULTS",
+    faults="simulator.stream:StreamEngine.faults",
     live="infra.runs.kinds:STREAM",
     explanations="report.explanations.stream:FAMILIES",
 )

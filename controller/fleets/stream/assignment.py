@@ -35,7 +35,7 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     ``serial`` grows whenever the members should rejoin. ``current``: the plan in force. ``pending``: the proposal that
     waits for members. ``members``: the last report of each. ``steps``: when each member reported each phase of its
     present process. ``last_rebalance_ns``: when a member last reported a new generation of the group (its clock, Unix
-    epoch).
+    epoch). ``past``: finished and late events of processes that have ended.
     """
 
     join_timeout_s: float
@@ -47,6 +47,17 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     steps: dict[str, dict[MemberPhase, int]] = msgspec.field(default_factory=dict)
     highest_epoch: int = 0
     last_rebalance_ns: int | None = None
+    past: tuple[int, int] = (0, 0)
+
+    @property
+    def finished(self) -> int | None:
+        """Events that members have finished, as far as they have reported; None if no member counts them."""
+        return self._counted(0)
+
+    @property
+    def late(self) -> int | None:
+        """Of the finished events, those later than the SLO."""
+        return self._counted(1)
 
     @property
     def groups(self) -> Groups:
@@ -86,10 +97,12 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
         if before is not None and report.at_ns < before.at_ns and report.generation <= before.generation:
             return
         if report.phase == "started":
+            self._end(before)
             self.steps.pop(replica, None)
         self.steps.setdefault(replica, {}).setdefault(report.phase, report.at_ns)
         if report.phase == "left":
-            self.members.pop(replica, None)
+            if self.members.pop(replica, None) is not None:
+                self._end(report)
         else:
             self.members[replica] = report
         self.highest_epoch = max(self.highest_epoch, report.epoch)
@@ -103,11 +116,14 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
         self._await_less()
 
     def forget(self, replica: str, before_ns: float = math.inf) -> None:
-        """A replica's process has ended: no plan waits for it, unless a successor has reported since ``before_ns``."""
-        if any(at_ns >= before_ns for at_ns in self.steps.get(replica, {}).values()):
+        """A replica's process has ended: no plan waits for it, unless a successor has reported since ``before_ns``.
+        A farewell is of the process that ended, however late.
+        """
+        steps = self.steps.get(replica, {})
+        if any(at_ns >= before_ns for phase, at_ns in steps.items() if phase not in ("leaving", "left")):
             return
         self.steps.pop(replica, None)
-        self.members.pop(replica, None)
+        self._end(self.members.pop(replica, None))
         if self.pending is not None and replica in self.pending.awaited:
             self._await(name for name in self.pending.awaited if name != replica)
 
@@ -115,6 +131,16 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
         """Let time pass: a proposal comes into force after ``join_timeout_s`` with the members that have joined."""
         if self.pending is not None and now_s - self.pending.since_s >= self.join_timeout_s:
             self._await(())
+
+    def _end(self, last: MemberReport | None) -> None:
+        """A process has ended; its counts stay."""
+        if last is not None:
+            self.past = self.past[0] + (last.finished or 0), self.past[1] + (last.late or 0)
+
+    def _counted(self, which: int) -> int | None:
+        counts = [(each.finished, each.late)[which] for each in self.members.values()]
+        known = [count for count in counts if count is not None]
+        return self.past[which] + sum(known) if known or any(self.past) else None
 
     def _await_less(self) -> None:
         if self.pending is not None:

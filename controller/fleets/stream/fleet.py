@@ -108,6 +108,7 @@ class StreamFleet(Fleet[ConsumerGroupActuator]):
             counts=self.actuator.counts,
             plans=self.plans.snapshot,
             rate_interval_s=1.0 / spec.speed,
+            reads_arrivals=spec.reads_arrivals,
             blind=blind,
         )
 

@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError, for_code
+from kafka.errors import AuthorizationError, KafkaError, for_code
 
-from penstock.adapters.kafka import broker_errors, make_consumer
+from penstock.adapters.kafka import topics_of
+from penstock.adapters.kafka_security import ClientSecurity, kafka_python_settings
 from penstock.errors import PenstockError
 from penstock.log_once import LogOnce
 
@@ -104,7 +105,7 @@ class GroupReader:
         if described is None:
             return None
         if described["error_code"]:
-            self._topic_trouble.note(f"{for_code(described['error_code']).__name__} at {self._bootstrap}")
+            self._topic_trouble.note(self._refusal(for_code(described["error_code"])))
             return None
         self._topic_trouble.clear()
         return len(described["partitions"])
@@ -113,17 +114,33 @@ class GroupReader:
         """The answer of the admin client; None, and a note of the trouble, where there is none."""
         try:
             if self._admin is None:
-                self._admin = AdminClient(
-                    bootstrap_servers=self._bootstrap,
-                    client_id=f"{self._group}-observer",
-                    request_timeout_ms=round(REQUEST_S * 1000),
-                    bootstrap_timeout_ms=round(REQUEST_S * 1000),
-                )
+                self._admin = self._connected()
             return request(self._admin)
+        except AuthorizationError as error:
+            trouble.note(self._refusal(type(error)))
         except (KafkaError, OSError) as error:
             trouble.note(f"{type(error).__name__}: {error}")
-            self._close()
-            return None
+        except PenstockError as error:
+            trouble.note(error)
+        self._close()
+        return None
+
+    def _refusal(self, error: type[Exception]) -> str:
+        if not issubclass(error, AuthorizationError):
+            return f"{error.__name__} at {self._bootstrap}"
+        needed = f"DESCRIBE on topic {self._topic} and group {self._group}"
+        return f"Kafka at {self._bootstrap}: {ClientSecurity().user or 'the client'} needs {needed} ({error.__name__})"
+
+    def _connected(self) -> AdminClient:
+        if not ClientSecurity().plain:
+            # kafka-python leaves a socket behind for each failed handshake, and has no reason for it.
+            topics_of(self._bootstrap, REQUEST_S)
+        return AdminClient(
+            **kafka_python_settings(self._bootstrap),
+            client_id=f"{self._group}-observer",
+            request_timeout_ms=round(REQUEST_S * 1000),
+            bootstrap_timeout_ms=round(REQUEST_S * 1000),
+        )
 
     def _held(self, described: dict[str, Any]) -> tuple[int, ...]:
         """Partitions of the topic."""
@@ -147,15 +164,11 @@ class GroupReader:
 
 def count_partitions(bootstrap: str, topic: str, timeout_s: float = LOOK_S) -> int:
     """Partitions of a topic. PenstockError where it has no such topic, BrokerAwayError where it does not answer."""
-    consumer = make_consumer(bootstrap, "penstock-look", log_level=0)
-    try:
-        with broker_errors(f"Kafka at {bootstrap}", ": is --kafka HOST:PORT right, and is it up?"):
-            # All topics: a request for one by name can create it.
-            topics = consumer.list_topics(timeout=timeout_s).topics
-    finally:
-        consumer.close()
+    topics = topics_of(bootstrap, timeout_s)
     if topic not in topics:
         own = sorted(name for name in topics if not name.startswith("__"))
         there = f"it has {', '.join(own[:5])}{', …' if len(own) > 5 else ''}" if own else "it has no topic yet"
+        if user := ClientSecurity().user:
+            there = f"user {user!r} may see {', '.join(own[:5]) or 'none'}; it needs the right to DESCRIBE it"
         raise PenstockError(f"topic {topic!r}: Kafka at {bootstrap} has none of that name; {there}")
-    return len(topics[topic].partitions)
+    return topics[topic]

@@ -4,106 +4,30 @@ Lag is log end offset minus committed offset. Rates are not the producer's numbe
 readings a second or more apart: a shorter or drifting interval counts a burst never or twice.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
-import msgspec
-
+from controller.fleets.stream.arrivals import ArrivalSampler
 from controller.fleets.stream.assignment import AssignmentPlanner
-from penstock.adapters.kafka import OFFSET_END, KafkaException, TopicPartition, make_consumer, reason
+from controller.fleets.stream.offsets import OffsetReading
 from penstock.clock import NANOS_PER_SECOND, Clock
 from penstock.contracts import BLINDED, PartitionObservation, ReplicaCounts, StreamObservation
 
-log = logging.getLogger(__name__)
-
-NO_COMMIT: Final = "no commit yet"
-LEAST_TIMEOUT_S: Final = 0.05
 READING_SHARE: Final = 0.4
 """Of the shortest period: the longest time in which the offsets are read, so that no tick is missed for it."""
 JITTER: Final = 0.1
 """Share of the rate interval by which a tick may come early and still close the interval."""
 
 
-class OffsetReading(msgspec.Struct, frozen=True):
-    """Offsets by partition at one instant; a partition that could not be read is missing and ``unknown`` says why.
-
-    ``arrivals`` by partition, ``finished`` and ``late``: see ``StreamObservation``; empty and None unless asked for.
-    """
-
-    at_s: float
-    end: Mapping[int, int]
-    committed: Mapping[int, int]
-    unknown: Mapping[str, str]
-    arrivals: Mapping[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
-    finished: int | None = None
-    late: int | None = None
-
-
-class OffsetReader:
-    """Reads a group's commits and a topic's end offsets, one request each, in ``timeout_s`` at most. The first reading
-    makes the connections.
-
-    A consumer that never subscribes and so is no member of the group. librdkafka's admin client (2.16) has one request
-    for both, but when a broker goes away it ends the process by an assertion, or keeps the leader's old epoch, which
-    the returned broker refuses.
-    """
-
-    def __init__(
-        self, *, bootstrap: str, topic: str, group: str, partitions: int, clock: Clock, timeout_s: float
-    ) -> None:
-        self._clock, self._timeout_s = clock, timeout_s
-        self._commits_of = [TopicPartition(topic, number) for number in range(partitions)]
-        self._ends_of = [TopicPartition(topic, number, OFFSET_END) for number in range(partitions)]
-        self._consumer = make_consumer(
-            bootstrap,
-            group,
-            log,
-            client_id=f"{group}-monitor",
-            reconnect_backoff_ms=50,
-            reconnect_backoff_max_ms=500,  # with the default, 10 s, readings resume late after an outage
-        )
+class OffsetSource(Protocol):
+    """``OffsetReader``, or its stand-in in virtual time."""
 
     def read(self) -> OffsetReading:
-        """All offsets now. Time-outs and errors of the broker are in ``unknown``.
-
-        Commits first, so that an event that completes between the two requests does not make the lag negative.
-        """
-        at_s = self._clock.now()
-        unknown: dict[str, str] = {}
-        committed = self._ask("committed_offset", self._consumer.committed, self._commits_of, self._timeout_s, unknown)
-        left_s = max(LEAST_TIMEOUT_S, self._timeout_s - (self._clock.now() - at_s))
-        end = self._ask("end_offset", self._consumer.offsets_for_times, self._ends_of, left_s, unknown)
-        return OffsetReading(at_s, end, committed, unknown)
+        """All offsets now."""
 
     def close(self) -> None:
         """Close the connections."""
-        self._consumer.close()
-
-    def _ask(
-        self,
-        field: str,
-        request: Callable[..., list[TopicPartition]],
-        partitions: list[TopicPartition],
-        timeout_s: float,
-        unknown: dict[str, str],
-    ) -> dict[int, int]:
-        """Offset by partition, and a reason in ``unknown`` for those without."""
-        found: dict[int, int] = {}
-        reasons: dict[int, str] = {}
-        try:
-            for each in request(partitions, timeout=timeout_s):
-                if each.error is not None:
-                    reasons[each.partition] = str(each.error.str())
-                elif each.offset >= 0:
-                    found[each.partition] = each.offset
-        except KafkaException as error:
-            reasons = {each.partition: reason(error) for each in partitions}
-        for each in partitions:
-            if each.partition not in found:
-                unknown[f"partitions.{each.partition}.{field}"] = reasons.get(each.partition, NO_COMMIT)
-        return found
 
 
 class ArrivalRates:
@@ -137,27 +61,30 @@ class ArrivalRates:
 class KafkaMonitor:
     """Monitor port on a consumer group. ``counts``: its replicas by phase, ``plans``: its planner or a copy of it.
 
-    ``rate_interval_s`` is a second of the run (shorter in a run that is sped up). While ``blind()`` is true every
-    value is unknown (fault ``blind-monitor``, switched by the file ``blind`` in the run directory).
+    ``rate_interval_s`` is a second of the run (shorter in a run that is sped up). ``arrivals``: reads arrivals by slot,
+    for a scaler that wants them. While ``blind()`` is true every value is unknown (fault ``blind-monitor``, switched by
+    the file ``blind`` in the run directory).
     """
 
     def __init__(
         self,
         *,
         fleet: str,
-        reader: OffsetReader,
+        reader: OffsetSource,
         partitions: int,
         clock: Clock,
         origin_s: float,
         counts: Callable[[], ReplicaCounts],
         plans: Callable[[], AssignmentPlanner],
         rate_interval_s: float = 1.0,
+        arrivals: ArrivalSampler | None = None,
         blind: Callable[[], bool] = lambda: False,
     ) -> None:
         self._fleet, self._reader, self._partitions = fleet, reader, range(partitions)
         self._clock, self._origin_s, self._blind = clock, origin_s, blind
         self._counts, self._plans = counts, plans
         self._rates = ArrivalRates(rate_interval_s)
+        self._arrivals = arrivals
 
     @classmethod
     def connected(
@@ -169,17 +96,37 @@ class KafkaMonitor:
         partitions: int,
         clock: Clock,
         period_s: float,
+        rate_interval_s: float = 1.0,
+        reads_arrivals: bool = False,
         **known: Any,
     ) -> Self:
         """A monitor whose reader has asked the broker once. ``period_s``: of the decisions, of which a reading takes a
-        part only. ``known``: the other parameters.
+        part only. ``reads_arrivals``: a second connection reads arrivals by slot. ``known``: the other parameters.
         """
+        from controller.fleets.stream.offset_reader import OffsetReader
+
         timeout_s = READING_SHARE * min(1.0, period_s)
-        reader = OffsetReader(
-            bootstrap=bootstrap, topic=topic, group=group, partitions=partitions, clock=clock, timeout_s=timeout_s
+
+        def connect() -> OffsetReader:
+            reader = OffsetReader(
+                bootstrap=bootstrap, topic=topic, group=group, partitions=partitions, clock=clock, timeout_s=timeout_s
+            )
+            reader.read()
+            return reader
+
+        arrivals = None
+        if reads_arrivals:
+            ends = connect()
+            arrivals = ArrivalSampler(lambda: ends.ends(timeout_s, {}), ends.close, clock, rate_interval_s)
+            arrivals.start()
+        return cls(
+            reader=connect(),
+            partitions=partitions,
+            clock=clock,
+            rate_interval_s=rate_interval_s,
+            arrivals=arrivals,
+            **known,
         )
-        reader.read()
-        return cls(reader=reader, partitions=partitions, clock=clock, **known)
 
     def observe(self) -> StreamObservation:
         """The group now. What could not be read is None, why is in ``unknown`` (``partitions.3.end_offset``)."""
@@ -188,7 +135,12 @@ class KafkaMonitor:
         unknown = dict(reading.unknown)
         for partition in sorted(reading.end.keys() - rates.keys()):
             unknown[f"partitions.{partition}.arrival_rate_per_s"] = "needs two readings a second apart"
-        end, committed, rate, slots = reading.end.get, reading.committed.get, rates.get, reading.arrivals.get
+        arrivals = reading.arrivals
+        if self._arrivals is not None:
+            arrivals = self._arrivals.until(reading.at_s, reading.end) if reading.end else {}
+            for partition in sorted(set(self._partitions).difference(arrivals)):
+                unknown[f"partitions.{partition}.arrivals_by_slot"] = "the last second was not read without a gap"
+        end, committed, rate, slots = reading.end.get, reading.committed.get, rates.get, arrivals.get
         partitions = tuple(
             PartitionObservation(each, end(each), committed(each), rate(each), slots(each)) for each in self._partitions
         )
@@ -207,12 +159,14 @@ class KafkaMonitor:
             plan_epoch=plan.epoch if plan is not None else 0,
             assigned=plans.assigned(),
             last_rebalance_s=None if rebalanced_ns is None else rebalanced_ns / NANOS_PER_SECOND - self._origin_s,
-            finished=reading.finished,
-            late=reading.late,
+            finished=reading.finished if reading.finished is not None else plans.finished,
+            late=reading.late if reading.late is not None else plans.late,
         )
 
     def close(self) -> None:
         """Close the connections."""
+        if self._arrivals is not None:
+            self._arrivals.close()
         self._reader.close()
 
     def _blindness(self) -> OffsetReading:

@@ -24,11 +24,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from controller.fleets.stream.assignment import AssignmentPlanner
+from penstock.adapters.http_server import MOST_CONNECTIONS, configuration, read_body
 from penstock.contracts import Groups
 from penstock.errors import PenstockError
 from penstock.plan import MemberReport, PlanNotice, ReplicaName
 from penstock.records import read_record
-from penstock.sockets import MOST_CONNECTIONS, listen, read_body
+from penstock.sockets import listen
 
 LONGEST_WAIT_S = 60.0
 START_TIMEOUT_S = 10.0
@@ -62,6 +63,7 @@ class PlanService:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake: asyncio.Event | None = None
+        self._polling = 0
 
     # --- lifecycle ---------------------------------------------------------------------------------------------------
 
@@ -73,15 +75,7 @@ class PlanService:
     def start(self) -> None:
         """Bind and serve in a thread; returns when requests are answered. PenstockError if the address can't be had."""
         listener, self._port = listen(self._host, self._port, "set PENSTOCK_CONTROLLER to a free address")
-        config = uvicorn.Config(
-            self._application(),
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=2,
-            limit_concurrency=MOST_CONNECTIONS,
-        )
-        self._server = uvicorn.Server(config)
+        self._server = uvicorn.Server(configuration(self._application(), timeout_graceful_shutdown=2))
         self._thread = threading.Thread(target=self._serve, args=(listener,), name="plan-service", daemon=True)
         self._thread.start()
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -189,7 +183,7 @@ class PlanService:
         self._check_group(request)
         replica = str(request.path_params["replica"])
         try:
-            report = read_record(REPORT, await read_body(request.stream(), LARGEST_REPORT_BYTES))
+            report = read_record(REPORT, await read_body(request, LARGEST_REPORT_BYTES))
         except msgspec.DecodeError as error:
             raise _refusal(400, f"{replica}: not a member report: {error}") from None
         with self._lock:
@@ -207,7 +201,9 @@ class PlanService:
             raise _refusal(404, f"unknown group {group!r}: this controller serves {self.group!r}")
 
     async def _poll(self, request: Request, find: Callable[[], FoundT | None]) -> FoundT | None:
-        """The first result of ``find``, which is called at each change for ``wait_s`` at most; None without one."""
+        """The first result of ``find``, which is called at each change for ``wait_s`` at most; None without one. While
+        too many wait already, the answer is of now.
+        """
         try:
             wait_s = min(LONGEST_WAIT_S, max(0.0, float(request.query_params.get("wait_s", "0"))))
         except ValueError:
@@ -218,10 +214,14 @@ class PlanService:
             found = find()
             remaining_s = deadline - time.monotonic()
             stopping = self._server is None or self._server.should_exit
-            if found is not None or remaining_s <= 0 or wake is None or stopping:
+            if found is not None or remaining_s <= 0 or wake is None or stopping or self._polling >= MOST_CONNECTIONS:
                 return found
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(wake.wait(), remaining_s)
+            self._polling += 1  # also of clients that have gone: their requests end with the wait
+            try:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(wake.wait(), remaining_s)
+            finally:
+                self._polling -= 1
 
     def _notice(self) -> PlanNotice:
         with self._lock:

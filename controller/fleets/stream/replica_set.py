@@ -81,8 +81,10 @@ class ConsumerReplicaSet(ReplicaSet[ConsumerReplica], kw_only=True):
                 self.remove([replica.name], now_ns)
         elif lost:
             self.respawn(replica.name, now_ns, lost)
-            # The new process may report before it is seen here; the old one existed until it was last seen.
-            replica.requested_ns = last_ns + 1
+            # The new process may report before it is seen here; the old one existed until it was last seen. What a
+            # broken watch shows is older than it looks: there the end that the platform tells counts.
+            ended_ns = program.former_ended_ns if program is not None else None
+            replica.requested_ns = min(last_ns + 1, last_ns + 1 if ended_ns is None else ended_ns)
         if replica.process.pid is not None:
             replica.seen_ns = now_ns
 

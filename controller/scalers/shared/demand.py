@@ -58,9 +58,9 @@ def sources(part: FleetObservation, observation: FleetObservation) -> tuple[Sour
     """The sources of a fleet's input, which a bottleneck upstream does not reduce (DS2's topological order).
 
     Each request of a pipeline visits every function once; a job visits a topic as often as its route says; any other
-    fleet is its own source.
+    fleet, a function without a pipeline included, is its own source.
     """
-    if isinstance(observation, FunctionObservation):
+    if isinstance(observation, FunctionObservation) and observation.pipeline:
         return (Source(observation.fleet, observation.arrived, None, 1),)
     if isinstance(observation, NetworkObservation) and observation.jobs:
         visits = ((job, job.route.count(part.fleet)) for job in observation.jobs)

@@ -31,7 +31,9 @@ class HpaRules(BoundedParameters):
     """
 
     candidates: ClassVar[Mapping[str, Candidates]] = {
-        "stabilisation_s": Candidates((0.0, 30.0, 120.0, 300.0)),
+        # A window of an HPA's own is part of its behavior, in whole seconds.
+        "behavior": Candidates((True,)),
+        "stabilisation_s": Candidates((0.0, 30.0, 120.0, 300.0), step=1.0),
         "min_replicas": Candidates((0.2, 0.4, 0.6, 0.8), ("max_replicas",)),
     }
     tolerance: NotNegative = 0.1

@@ -5,6 +5,7 @@ the simulator and the forwarder call the same ones. ``printed=True`` gives an al
 print, otherwise the recommended readings hold.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import fsum
@@ -178,7 +179,7 @@ def routing_shares(main_rate_per_s: float, queues: Sequence[SubQueue]) -> dict[s
     r = next((q for q in queues if q.removable), None)
     if r is None:
         rates = forward(1.0, queues)
-    elif main_rate_per_s > r.arrival_rate_per_s:
+    elif main_rate_per_s > max(r.arrival_rate_per_s, sys.float_info.min):  # parts of less than that may all be 0
         rates = forward(main_rate_per_s, queues)
     else:
         rates = [float(q is r) for q in queues]

@@ -49,7 +49,7 @@ def bin_size(service_rate_per_s: float, slo_s: float, fraction: float) -> Bin:
 
 
 def truncate(load: Load, size: Bin) -> Load:
-    """A partition hotter than a bin is cut to it: it fills a bin of its own in that dimension (B6)."""
+    """Loads cut to the size of a bin. A partition that exceeds the bin fills it in that dimension (B6)."""
     most_lag, most_rate = size
     return Load(
         [lag if lag < most_lag else most_lag for lag in load.lags],

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from controller.queueing.rounding import TOLERANCE
 from controller.scalers.shared.packing import Bin, Load, Packing, volume_bound
+from penstock.compiled import njit
 
 Floats = npt.NDArray[np.float64]
 

@@ -26,11 +26,13 @@ CountOrZero = Annotated[int, Range("at least 0", lambda value: value >= 0)]
 
 class Candidates(NamedTuple):
     """Values of a parameter from which ``penstock advise`` starts. With ``of`` they are multiples of the product of
-    these facts (``service_rate_per_s``, ``slo_s``, ``max_replicas`` …).
+    these facts (``service_rate_per_s``, ``slo_s``, ``max_replicas`` …). ``step``: every value is a multiple of it,
+    where the system that is emulated can take no others; 0 for any value.
     """
 
     values: tuple[Any, ...]
     of: tuple[str, ...] = ()
+    step: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

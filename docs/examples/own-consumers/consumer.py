@@ -11,6 +11,7 @@ from kafka.errors import KafkaError
 
 from consumers.assignor import PlanAssignor
 from consumers.membership import Membership
+from penstock.adapters.kafka_security import kafka_python_settings
 
 SETTINGS = ("KAFKA", "TOPIC", "GROUP", "REPLICA", "CONTROLLER")
 kafka, topic, group, replica, controller = (os.environ[f"PENSTOCK_{name}"] for name in SETTINGS)
@@ -20,7 +21,7 @@ signal.signal(signal.SIGTERM, lambda *_: stop.set())
 
 assignor = PlanAssignor(controller, group, replica)
 consumer = KafkaConsumer(
-    bootstrap_servers=kafka, group_id=group, client_id=replica, partition_assignment_strategy=[assignor],
+    **kafka_python_settings(kafka), group_id=group, client_id=replica, partition_assignment_strategy=[assignor],
     enable_auto_commit=False, auto_offset_reset="earliest", session_timeout_ms=6000, heartbeat_interval_ms=500,
 )  # fmt: skip
 membership = Membership(controller, group, assignor, rejoin=consumer._coordinator.request_rejoin, may_ask=lambda: True)

@@ -17,8 +17,9 @@ from starlette.routing import Route
 
 from functions.dataflow.connectors.connector import Connector, Receive
 from functions.dataflow.request import Delivery
+from penstock.adapters.http_server import configuration, read_body
 from penstock.records import Result
-from penstock.sockets import MOST_CONNECTIONS, listen, read_body
+from penstock.sockets import listen
 
 STOP_S: Final = 3
 """How long answers on their way may take at the end; a client may hold its connection open for longer."""
@@ -45,15 +46,7 @@ class HttpConnector(Connector):
         self._full: Callable[[], bool] = lambda: False
         self._waiting: set[asyncio.Future[Result]] = set()
         app = Starlette(routes=[Route("/requests", self._post, methods=["POST"]), Route("/healthz", _healthz)])
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            access_log=False,
-            lifespan="off",
-            timeout_graceful_shutdown=STOP_S,
-            limit_concurrency=MOST_CONNECTIONS,
-        )
-        self._server = _Server(config)
+        self._server = _Server(configuration(app, timeout_graceful_shutdown=STOP_S))
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self, receive: Receive, full: Callable[[], bool]) -> asyncio.Future[None]:
@@ -87,9 +80,7 @@ class HttpConnector(Connector):
             if not answer.done():  # the caller still waits
                 answer.set_result(result)
 
-        if (body := await read_body(request.stream(), LARGEST_REQUEST_BYTES)) is None:
-            return _text(413, f"a request has at most {LARGEST_REQUEST_BYTES} bytes")
-        delivery = Delivery(body, done)
+        delivery = Delivery(await read_body(request, LARGEST_REQUEST_BYTES), done)
         if self._receive is None or self._full():
             return _text(503, "the pipeline takes no requests now: try again")
         self._waiting.add(answer)

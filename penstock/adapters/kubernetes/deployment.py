@@ -6,6 +6,7 @@ the one Deployment, patch on its scale; list, watch and patch on pods.
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ import kubernetes
 import msgspec
 from kubernetes.config import ConfigException
 
-from penstock.adapters.kubernetes.informer import Informer, KubernetesError, T, call
+from penstock.adapters.kubernetes.informer import Informer, KubernetesError, NotFoundError, T, call
 from penstock.adapters.kubernetes.pods import ApiObject, Condition, Pod
 
 MERGE: Final = "application/merge-patch+json"
@@ -141,7 +142,8 @@ class Deployment:
         """Write on a pod; one that is gone is nothing to do."""
         body = {"metadata": {"annotations": dict(annotations)}}
         patch = self._core.patch_namespaced_pod
-        call(f"annotate pod {pod}", patch, pod, self._namespace, body, _content_type=MERGE)
+        with suppress(NotFoundError):
+            call(f"annotate pod {pod}", patch, pod, self._namespace, body, _content_type=MERGE)
 
     def _watch(self, what: str, listing: Callable[..., Any], kind: type[T], changed: Callable[[], None]) -> Informer[T]:
         watch = Informer(what, listing, kind, changed)

@@ -24,6 +24,7 @@ WATCH_S: Final = 30
 REQUEST_TIMEOUT_S: Final = (3.0, 5.0)
 """To connect, to answer."""
 RETRY_S: Final = 0.5
+NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 GONE: Final = 410
 
@@ -34,6 +35,14 @@ class KubernetesError(PenstockError):
 
 class ConflictError(KubernetesError):
     """The object has changed since it was read."""
+
+
+class NotFoundError(KubernetesError):
+    """There is no such object, or none any more."""
+
+
+REFUSALS: Final[Mapping[int, type[KubernetesError]]] = {CONFLICT: ConflictError, NOT_FOUND: NotFoundError}
+"""Errors that callers handle, by HTTP status."""
 
 
 T = TypeVar("T", bound=ApiObject)
@@ -51,7 +60,7 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 def call(what: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> bytes:
-    """The API's answer as JSON. KubernetesError that names ``what`` was asked; for 409 a ConflictError."""
+    """The API's answer as JSON. KubernetesError that names ``what``; for a status in ``REFUSALS`` its kind."""
     try:
         # as it is: making the library's objects of it costs more than the call, and nothing here needs them
         response = function(*arguments, **options, _preload_content=False, _request_timeout=REQUEST_TIMEOUT_S)
@@ -73,7 +82,7 @@ def away(what: str, error: Exception) -> KubernetesError:
     if isinstance(error, KubernetesError):
         return error
     if isinstance(error, ApiException):
-        kind = ConflictError if error.status == CONFLICT else KubernetesError
+        kind = REFUSALS.get(error.status, KubernetesError)
         return kind(f"{what}: {refusal((error.body or '').encode()) or error.reason or error.status}")
     reason = getattr(error, "reason", None) or error
     return KubernetesError(f"{what}: the API server is away: {reason}")

@@ -5,11 +5,13 @@ Kubernetes names the pods of a Deployment; an annotation on each says which repl
 
 import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
 from penstock.adapters.process_manager import ProgramStatus
+from penstock.clock import NANOS_PER_SECOND
 
 REPLICA: Final = "penstock.dev/replica"
 """Annotation of a pod: the replica that it is."""
@@ -48,10 +50,11 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Terminated(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Reason of a container's end: ``OOMKilled``, ``Error``, ``Completed``."""
+    """Reason of a container's end: ``OOMKilled``, ``Error``, ``Completed``. ``finished_at``: RFC 3339 text."""
 
     reason: str = ""
     exit_code: int = 0
+    finished_at: str | None = None
 
 
 class ContainerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,7 +178,16 @@ class Pod(ApiObject, frozen=True, kw_only=True):
         life = self.life_of(heard=heard)
         if self.ending:
             return ProgramStatus(self.replica, life, "stopping")
-        return ProgramStatus(self.replica, life, "active" if life is not None else "starting")
+        return ProgramStatus(self.replica, life, "active" if life is not None else "starting", self.former_ended_ns)
+
+    @property
+    def former_ended_ns(self) -> int | None:
+        """When the last process of its container ended, None if none has."""
+        for each in self.status.container_statuses[:1]:
+            ended = each.state.terminated or each.last_state.terminated
+            if ended is not None and ended.finished_at:
+                return int(datetime.fromisoformat(ended.finished_at).timestamp()) * NANOS_PER_SECOND
+        return None
 
     @property
     def trouble(self) -> str:

@@ -7,11 +7,13 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AclOperation, ResourceType
 from typer.testing import CliRunner
 
 from controller.journal import TickRecord, read_replica_events, read_ticks
@@ -23,6 +25,7 @@ from penstock.rundir import RunDirectory
 from penstock.settings import Endpoints
 from tests.controller.control.scaler_by_load import LAST
 from tests.support.eventually import eventually
+from tests.support.secure_kafka import PASSWORD, SecureKafka
 
 REPOSITORY = Path(__file__).parents[3]
 EXAMPLES = REPOSITORY / "docs" / "examples" / "own-consumers"
@@ -34,7 +37,7 @@ PATIENCE_S = 90.0
 class Attached:
     """``penstock control`` as a process, with a state folder and runs of its own."""
 
-    def __init__(self, kafka: str, topic: str, folder: Path) -> None:
+    def __init__(self, kafka: str, topic: str, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.kafka, self.topic, self.group = kafka, topic, "own"
         self.folder = folder
         self.log = folder / "control.log"
@@ -43,6 +46,7 @@ class Attached:
             "PYTHONPATH": str(REPOSITORY),
             "PENSTOCK_STATE": str(folder),
             "PENSTOCK_RUNS": str(folder / "runs"),
+            **(settings or {}),
         }
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -89,14 +93,21 @@ class Attached:
 
 @pytest.fixture
 def attached(services: Endpoints, topic: Callable[[int], str], state_folder: Path) -> Iterator[Attached]:
-    # A path that is short enough for the supervisor's socket; whatever is left running in it is ended afterwards.
-    made = Attached(services.kafka, topic(PARTITIONS), state_folder)
-    yield made
-    if made.process is not None and made.process.poll() is None:
-        made.process.kill()
-        made.process.wait()
-    for folder in state_folder.glob("control-*"):
-        stop_marked(folder, grace_s=0)
+    with ended(Attached(services.kafka, topic(PARTITIONS), state_folder)) as made:
+        yield made
+
+
+@contextmanager
+def ended(made: Attached) -> Iterator[Attached]:
+    """Whatever is left running in its folder is ended afterwards. The folder's path is short enough for a socket."""
+    try:
+        yield made
+    finally:
+        if made.process is not None and made.process.poll() is None:
+            made.process.kill()
+            made.process.wait()
+        for folder in made.folder.glob("control-*"):
+            stop_marked(folder, grace_s=0)
 
 
 def send(kafka: str, topic: str, numbers: range) -> None:
@@ -186,6 +197,44 @@ def test_a_consumer_that_crashes_is_named_with_its_log_and_started_again(attache
     attached.wait("another try", lambda: own_log(attached).count("own-1: broken") >= 2)
     assert attached.interrupt() == 0
     assert not marked(attached.folder / "control-own")
+
+
+@pytest.mark.live
+def test_a_group_behind_tls_and_a_login_is_scaled_and_the_password_is_written_nowhere(
+    secure_kafka: SecureKafka, state_folder: Path
+) -> None:
+    topic = "orders-of-control"
+    secure_kafka.make_topic(topic, PARTITIONS)
+    for kind, name in ((ResourceType.TOPIC, topic), (ResourceType.GROUP, "own")):
+        secure_kafka.allow(kind, name, AclOperation.READ)  # what consumers need anyway
+    settings = secure_kafka.settings("SASL_SSL")
+    with ended(Attached(secure_kafka.address("SASL_SSL"), topic, state_folder, settings)) as attached:
+        attached.start("consumer.py")
+        attached.wait("the first replica", lambda: attached.said("its journal is"))
+        send(secure_kafka.address("PLAINTEXT"), topic, range(LAST // 2))
+        attached.wait("two replicas", lambda: attached.said("1 → 2 replicas, up: "))
+        attached.wait("both", lambda: any(tick.observation.replicas.joined == 2 for tick in attached.ticks()))
+        send(secure_kafka.address("PLAINTEXT"), topic, range(LAST // 2, LAST))
+        attached.wait("one replica again", lambda: attached.said(f"2 → 1 replicas, down: {LAST} arrived"))
+        attached.wait("one gone", lambda: "gone" in [e.phase for e in read_replica_events(attached.directory)])
+        assert attached.interrupt() == 0
+        assert {number for numbers in attached.consumed().values() for number in numbers} == set(range(LAST))
+        files = [each for each in state_folder.rglob("*") if each.is_file()]
+        assert attached.log in files and attached.directory.decisions_file in files
+        assert not [each for each in files if PASSWORD in each.read_text(errors="replace")]
+        assert "Traceback" not in attached.log.read_text()
+
+
+@pytest.mark.live
+def test_a_wrong_password_is_one_line_and_nothing_is_started(secure_kafka: SecureKafka, state_folder: Path) -> None:
+    settings = secure_kafka.settings("SASL_SSL", SASL_PASSWORD="wrong-one")
+    with ended(Attached(secure_kafka.address("SASL_SSL"), "orders", state_folder, settings)) as attached:
+        attached.start("plain.py")
+        assert attached.process is not None and attached.process.wait(PATIENCE_S) == 2
+        (line,) = attached.log.read_text().splitlines()
+        assert "refuses user 'shop' by SCRAM-SHA-512: is the password in PENSTOCK_KAFKA_SASL_PASSWORD right?" in line
+        assert "wrong-one" not in line
+        assert [each.name for each in state_folder.iterdir()] == [attached.log.name]
 
 
 def own_log(attached: Attached) -> str:

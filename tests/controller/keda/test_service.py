@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controller.fleets.stream.group_members import Member
-from controller.fleets.stream.monitor import NO_COMMIT
+from controller.fleets.stream.offsets import NO_COMMIT
 from controller.keda.fleet import TriggerFleet, is_active
 from controller.keda.metadata import Trigger, read_trigger
 from penstock.adapters.kafka import BrokerAwayError
@@ -48,7 +48,7 @@ def test_another_scaler_than_the_commands_does_not_get_its_settings() -> None:
         ({"topics": "orders"}, "unknown metadata 'topics' (did you mean topic"),
         ({"scaler": "linaer"}, "unknown scaler 'linaer' (did you mean linear"),
         ({"scaler": "multiqueue"}, "scaler 'multiqueue' reads QueueObservation"),
-        ({"scaler": "optimal"}, "has to know the load beforehand"),
+        ({"scaler": "optimal"}, "needs the load in advance"),
         ({"scaler": "/etc/motd.py:Evil"}, "metadata takes names only"),
         ({"set": "linear.slo=1"}, "unknown parameter 'linear.slo'"),
         ({"set": "binpack.f_up=1"}, "is for another scaler than linear"),
@@ -56,10 +56,12 @@ def test_another_scaler_than_the_commands_does_not_get_its_settings() -> None:
         ({"membersPerReplica": "0"}, "membersPerReplica: 0 is too small"),
         ({"scaleInHoldSeconds": "-1"}, "scaleInHoldSeconds: -1 is too small"),
         ({"enableTLS": "true"}, "enableTLS: this service has no TLS"),
-        ({"caCert": "LS0t"}, "caCert: this service has no TLS"),
-        ({"tlsClientCert": "LS0t"}, "tlsClientCert: this service has no TLS"),
+        ({"caCert": "LS0t"}, "caCert: KEDA does not read it here; a TriggerAuthentication has caCert"),
+        ({"tlsClientCert": "LS0t"}, "tlsClientCert: KEDA does not read it here"),
         ({"unsafeSsl": "true"}, "unsafeSsl: this service has no TLS"),
         ({"metricType": "Value"}, "unknown metadata 'metricType'"),
+        ({"username": "shop"}, "username: address and login of Kafka are the service's: --kafka, and PENSTOCK_KAFKA_…"),
+        ({"bootstrapServers": "kafka:9092"}, "bootstrapServers: address and login of Kafka are the service's"),
     ],
 )
 def test_wrong_metadata_are_told_in_one_line(metadata: dict[str, str], message: str) -> None:
@@ -69,8 +71,21 @@ def test_wrong_metadata_are_told_in_one_line(metadata: dict[str, str], message: 
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("key", ["password", "passwordFromEnv", "saslPassword", "sasl_password"])
+def test_a_password_in_the_metadata_is_refused_without_its_value(key: str) -> None:
+    with pytest.raises(PenstockError) as told:
+        read_trigger({key: "s3cret"}, DEFAULTS)
+    assert key in str(told.value) and "s3cret" not in str(told.value)
+
+
 def test_tls_that_is_switched_off_is_no_error() -> None:
     assert read_trigger({"enableTLS": "false", "unsafeSsl": "false", "caCert": ""}, DEFAULTS).topic == "orders"
+
+
+def test_with_tls_its_settings_are_taken_and_those_of_a_trigger_authentication_are_not() -> None:
+    assert read_trigger({"enableTLS": "true", "unsafeSsl": "true"}, DEFAULTS, tls=True).topic == "orders"
+    with pytest.raises(PenstockError, match="caCert: KEDA does not read it here"):
+        read_trigger({"enableTLS": "true", "caCert": "LS0t"}, DEFAULTS, tls=True)
 
 
 def test_a_trigger_without_a_topic_is_told_what_it_lacks() -> None:

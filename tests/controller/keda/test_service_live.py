@@ -7,13 +7,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import grpc
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import NewPartitions
+from confluent_kafka.admin import AclOperation, NewPartitions, ResourceType
 
 from controller.fleets.stream.group_members import GroupReader
 from infra.local.ports import free_port
@@ -22,6 +22,7 @@ from penstock.adapters.topics import admin_client
 from penstock.settings import Endpoints
 from tests.controller.keda.keda_client import ScaledObject, Trigger, health, hpa, known
 from tests.support.eventually import PATIENCE_S, eventually
+from tests.support.secure_kafka import PASSWORD, SecureKafka
 
 SCALER = Path(__file__).parent / "scaler_by_backlog.py"
 PARTITIONS = 4
@@ -64,9 +65,10 @@ class Group:
 class Service:
     """``penstock keda`` as a process, which can be replaced by another at the same address."""
 
-    def __init__(self, group: Group, folder: Path) -> None:
+    def __init__(self, group: Group, folder: Path, kafka: str = "", settings: Mapping[str, str] | None = None) -> None:
         self.address, self.log = f"127.0.0.1:{free_port()}", folder / "service.log"
-        self._command = ("keda", "--kafka", group.kafka, "--topic", group.topic, "--group", group.name)
+        self._command = ("keda", "--kafka", kafka or group.kafka, "--topic", group.topic, "--group", group.name)
+        self._environment = {"PATH": os.environ["PATH"], **(settings or {})}
         self.channel = grpc.insecure_channel(self.address)
         self.start()
 
@@ -76,7 +78,7 @@ class Service:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", "from penstock.command import main; main()", *self._command,
                  "--listen", self.address, "--scaler", f"{SCALER}:ByBacklog"],
-                stdout=output, stderr=output, env={"PATH": os.environ["PATH"]},
+                stdout=output, stderr=output, env=self._environment,
             )  # fmt: skip
         eventually(self._answers, "an answer of the health service")
 
@@ -92,7 +94,13 @@ class Service:
 
 @pytest.fixture
 def service(group: Group, tmp_path: Path) -> Iterator[Service]:
-    made = Service(group, tmp_path)
+    with ended(Service(group, tmp_path)) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def ended(made: Service) -> Iterator[Service]:
+    """The service ends with the block."""
     try:
         yield made
     finally:
@@ -270,6 +278,43 @@ def test_events_in_partitions_that_were_added_later_are_seen(service: Service, g
     group.send(60, to=PARTITIONS + 1)
     eventually(lambda: known(trigger.active) is True, "active for a partition that is new")
     eventually(lambda: trigger.known_value() == 6, "six replicas wanted")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("protocol", ["SASL_SSL", "SSL"])
+def test_a_group_behind_tls_is_answered_for_with_the_right_to_describe_it(
+    secure_kafka: SecureKafka, tmp_path: Path, protocol: str
+) -> None:
+    password = {"SASL_PASSWORD": None, "SASL_PASSWORD_FILE": str(secure_kafka.folder / "password")}
+    settings = secure_kafka.settings(protocol, "PLAIN", **(password if protocol == "SASL_SSL" else {}))
+    topic = f"orders-of-keda-{protocol}"
+    secure_kafka.make_topic(topic, PARTITIONS)
+    group = Group(secure_kafka.address("PLAINTEXT"), topic)
+    group.commit()
+    group.send(110)
+    with ended(Service(group, tmp_path, secure_kafka.address(protocol), settings)) as service:
+        trigger = Trigger(service.channel, "orders", **AT_ONCE)
+        eventually(lambda: f"needs DESCRIBE on topic {topic} and group {group.name}" in reason(trigger), "its rights")
+        for kind, name in ((ResourceType.TOPIC, topic), (ResourceType.GROUP, group.name)):
+            secure_kafka.allow(kind, name, AclOperation.DESCRIBE)
+        eventually(lambda: trigger.known_value() == 11, "eleven replicas wanted")
+        assert PASSWORD not in service.log.read_text()
+    group.consumer.close()
+
+
+@pytest.mark.live
+def test_keda_is_told_of_a_wrong_password_and_still_gets_the_metrics_spec(
+    secure_kafka: SecureKafka, tmp_path: Path
+) -> None:
+    group = Group(secure_kafka.address("PLAINTEXT"), "orders")
+    settings = secure_kafka.settings("SASL_SSL", SASL_PASSWORD="wrong-one")
+    with ended(Service(group, tmp_path, secure_kafka.address("SASL_SSL"), settings)) as service:
+        trigger = Trigger(service.channel, "orders", **AT_ONCE)
+        assert trigger.spec()[1] == 1.0
+        eventually(lambda: "refuses user 'shop' by SCRAM-SHA-512" in reason(trigger), "the reason")
+        assert "wrong-one" not in service.log.read_text() + reason(trigger)
+        assert "Traceback" not in service.log.read_text()
+    group.consumer.close()
 
 
 @pytest.mark.live

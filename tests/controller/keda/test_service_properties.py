@@ -1,19 +1,14 @@
 """The service while Kafka is away or frozen: every answer comes at once, and nothing is scaled in."""
 
-import asyncio
-import gc
-import socket
-import threading
-import warnings
 from collections.abc import Iterator
 
 import grpc
 import pytest
 
-from controller.keda import health_pb2
-from controller.keda.service import Fleets, serve
+from controller.keda import health_pb2, service
 from infra.local.ports import free_port
 from tests.controller.keda.keda_client import ScaledObject, Trigger, health
+from tests.controller.keda.scaler_service import frozen_broker, serving
 from tests.support.eventually import PATIENCE_S, eventually
 
 # kafka-python leaves a socket that could not connect to the garbage collector.
@@ -25,31 +20,18 @@ METADATA = {"topic": "orders", "group": "shop", "scaler": "linear"}
 @pytest.fixture(scope="module", params=["away", "frozen"])
 def broker(request: pytest.FixtureRequest) -> Iterator[str]:
     """An address where nothing listens, or where connections are taken and nothing is ever answered."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        if request.param == "frozen":
-            listener.listen(64)
-        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    if request.param == "away":
+        yield f"127.0.0.1:{free_port()}"
+    else:
+        with frozen_broker() as address:
+            yield address
 
 
 @pytest.fixture(scope="module")
 def channel(broker: str) -> Iterator[grpc.Channel]:
     """To a service in a thread."""
-    address, stop, loop = f"127.0.0.1:{free_port()}", asyncio.Event(), asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_until_complete, args=(serve(Fleets(broker, {}), address, stop),))
-    thread.start()
-    try:
-        with grpc.insecure_channel(address) as made:
-            grpc.channel_ready_future(made).result(timeout=PATIENCE_S)
-            yield made
-    finally:
-        loop.call_soon_threadsafe(stop.set)
-        thread.join()
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+    with serving(broker) as address, grpc.insecure_channel(address) as made:
+        yield made
 
 
 def test_name_and_target_come_from_the_metadata_alone(channel: grpc.Channel) -> None:
@@ -101,15 +83,70 @@ def test_health_can_be_watched(channel: grpc.Channel) -> None:
         health_pb2.HealthCheckRequest.SerializeToString,
         health_pb2.HealthCheckResponse.FromString,
     )
-    for service, status in (("", "SERVING"), ("another", "SERVICE_UNKNOWN")):
-        answers = watch(health_pb2.HealthCheckRequest(service=service), timeout=PATIENCE_S)
+    for name, status in (("", "SERVING"), ("another", "SERVICE_UNKNOWN")):
+        answers = watch(health_pb2.HealthCheckRequest(service=name), timeout=PATIENCE_S)
         assert next(answers) == health_pb2.HealthCheckResponse(status=status)
         answers.cancel()
 
 
 def test_settings_for_tls_are_refused_by_name(channel: grpc.Channel) -> None:
-    for setting in ("enableTLS", "unsafeSsl"):
+    for setting in ("enableTLS", "unsafeSsl", "caCert"):
         with pytest.raises(grpc.RpcError) as refused:
             Trigger(channel, "orders", **METADATA, **{setting: "true"}).spec()
         assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
         assert setting in str(refused.value.details())
+
+
+def refused(trigger: Trigger) -> tuple[grpc.StatusCode, str]:
+    """Status and text of the answer to a request for the spec."""
+    with pytest.raises(grpc.RpcError) as found:
+        trigger.spec()
+    return found.value.code(), str(found.value.details())
+
+
+def test_a_request_that_is_too_large_is_refused_and_the_next_one_is_answered() -> None:
+    with frozen_broker() as broker, serving(broker) as address, grpc.insecure_channel(address) as channel:
+        huge = Trigger(channel, "orders", **{**METADATA, "group": "x" * service.MOST_MESSAGE_BYTES})
+        assert refused(huge)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert Trigger(channel, "orders", **METADATA).spec()[1] == 1.0
+
+
+def test_triggers_beyond_the_limit_are_refused_and_those_before_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MOST_TRIGGERS", 2)
+    with frozen_broker() as broker, serving(broker) as address, grpc.insecure_channel(address) as channel:
+        names = [f"orders-{number}" for number in range(2)]
+        for name in names:
+            Trigger(channel, name, **METADATA).spec()
+        for number in range(20):  # wrong ones take no room
+            wrong = Trigger(channel, f"wrong-{number}", **{**METADATA, "scaler": "none"})
+            assert refused(wrong)[0] == grpc.StatusCode.INVALID_ARGUMENT
+        code, text = refused(Trigger(channel, "one-more", **METADATA))
+        assert code == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert text == "2 triggers are served already; start another `penstock keda`"
+        assert [Trigger(channel, name, **METADATA).spec()[1] for name in names] == [1.0, 1.0]
+
+
+def test_calls_beyond_the_limit_are_refused_until_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MOST_CALLS", 3)
+    with frozen_broker() as broker, serving(broker) as address, grpc.insecure_channel(address) as channel:
+        watch = channel.unary_stream(
+            "/grpc.health.v1.Health/Watch",
+            health_pb2.HealthCheckRequest.SerializeToString,
+            health_pb2.HealthCheckResponse.FromString,
+        )
+        streams = [watch(health_pb2.HealthCheckRequest(), timeout=PATIENCE_S) for _ in range(3)]
+        assert [next(each).status for each in streams] == [1, 1, 1]
+        trigger = Trigger(channel, "orders", **METADATA)
+        assert refused(trigger)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
+        streams[0].cancel()
+
+        def answered() -> bool:
+            try:
+                return trigger.spec()[1] == 1.0
+            except grpc.RpcError as error:
+                assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+                return False
+
+        eventually(answered, "the place of the stream that has ended")
+        for each in streams[1:]:
+            each.cancel()

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.queueing.holt import smooth
@@ -117,14 +117,12 @@ rhos = st.sampled_from([0.5, 0.7, 0.8, 1.0])
 laxities = st.lists(st.integers(-3000, 3000).map(lambda milliseconds: milliseconds / 1000), max_size=40)
 
 
-@settings(max_examples=60)
 @given(rates, times, rhos)
 def test_c_new_is_the_exact_ceiling(rate: float, time_s: float, rho: float) -> None:
     exact = Fraction(str(rate)) * Fraction(str(time_s)) / Fraction(str(rho))
     assert replicas_needed(rate, time_s, rho) == max(1, ceil(exact))
 
 
-@settings(max_examples=60)
 @given(rates, rates, times, times, rhos, rhos)
 def test_c_new_grows_with_rate_and_time_and_falls_with_rho(
     rate: float, more: float, time_s: float, longer_s: float, rho: float, other: float
@@ -135,7 +133,6 @@ def test_c_new_grows_with_rate_and_time_and_falls_with_rho(
     assert replicas_needed(rate, time_s, max(rho, other)) <= replicas_needed(rate, time_s, min(rho, other))
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 60), st.integers(1, 60), st.sampled_from([-5.0, 0.1, 0.2, 0.3, inf]), st.floats(-1, 1))
 def test_a_decision_goes_the_way_that_c_new_points(c: int, needed: int, lowest_s: float, threshold_s: float) -> None:
     action, target = scale_decision(c, needed, lowest_s, threshold_s)
@@ -147,7 +144,6 @@ def test_a_decision_goes_the_way_that_c_new_points(c: int, needed: int, lowest_s
     assert scale_decision(c, needed, threshold_s, threshold_s) == ("none", c)
 
 
-@settings(max_examples=60)
 @given(laxities, st.sampled_from(["nearest", "linear"]), st.randoms())
 def test_the_guarantee_is_the_lower_reading_of_the_percentile(values: list[float], method: Method, random: Any) -> None:
     shuffled = list(values)
@@ -323,7 +319,6 @@ epochs = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(epochs)
 def test_every_decision_is_within_bounds_repeatable_and_survives_a_restart(
     timeline: list[tuple[int, int, bool, bool]],

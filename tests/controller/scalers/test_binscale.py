@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import example, given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.scalers.binpack_tail import BinpackTail
@@ -116,7 +115,6 @@ def test_unknown_lag_holds() -> None:
 partition = st.tuples(st.integers(0, 150), st.integers(0, 120))
 
 
-@hypothesis_settings(max_examples=60)
 @given(st.lists(partition, min_size=1, max_size=12), st.integers(1, 9), st.none() | st.integers(1, 6))
 @example(parts=[(0, 7), (0, 74), (1, 6)], replicas=1, most=2)  # enough for the lag as it is, not as it will be
 def test_a_packing_respects_both_limits_and_the_number_allowed(

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.scalers.ds2 import Ds2, instances
@@ -37,6 +37,7 @@ def pipeline(time_s: float, arrived: int | None, *functions: tuple[int, int, flo
     return FunctionObservation(
         time_s=time_s,
         fleet="pipeline",
+        pipeline="document",
         replicas=ReplicaCounts(),
         arrived=arrived,
         unknown={} if arrived is not None else {"arrived": "gateway away"},
@@ -189,7 +190,6 @@ def test_a_fleet_without_replicas_gets_the_minimum_at_least(kind: type[Any]) -> 
     assert fleet.tick(60.0, arrived=60, completed=0, backlog=60).targets == {FLEET: 2}
 
 
-@hypothesis_settings(max_examples=60)
 @given(st.floats(0.1, 1000), st.floats(0.1, 500), st.floats(0, 2), st.integers(1, 40))
 def test_ds2_needs_one_step(rate: float, true_rate: float, headroom: float, replicas: int) -> None:
     needed = instances(rate, true_rate, headroom)
@@ -205,3 +205,23 @@ def test_impossible_parameters_are_told() -> None:
         make(Flink, max_scale_down=2)
     with pytest.raises(PenstockError, match="headroom=-1"):
         make(Ds2, headroom=-1)
+
+
+def test_functions_without_a_pipeline_are_scaled_for_their_own_calls() -> None:
+    def functions(time_s: float, *counted: tuple[int, int, float]) -> FunctionObservation:
+        pipe = pipeline(
+            time_s, sum(arrived for arrived, _, _ in counted), *((1, done, busy) for _, done, busy in counted)
+        )
+        parts = zip(pipe.functions, counted, strict=True)
+        own = tuple(msgspec.structs.replace(each, arrived=arrived) for each, (arrived, _, _) in parts)
+        return msgspec.structs.replace(pipe, pipeline="", functions=own)
+
+    scaler = make(Ds2)
+    state = scaler.start(1)
+    _, state = scaler.decide(functions(0.0, (0, 0, 0.0), (0, 0, 0.0)), state)
+    after_s = scaler.period_s
+    # One function has 30 calls per second, the other 5; a replica serves 10 per second.
+    busy = functions(after_s, (round(30 * after_s), 10, 1.0), (round(5 * after_s), 10, 1.0))
+    decision, _ = scaler.decide(busy, state)
+    first, second = (each.fleet for each in busy.functions)
+    assert decision.targets == {first: 3} and decision.why[second]["needed"] == 1

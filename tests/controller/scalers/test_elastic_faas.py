@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.queueing.ramp import ramp
@@ -41,7 +41,6 @@ from penstock.contracts import (
 from penstock.parameters import make_parameters
 from report.explain import explain
 
-quick = settings(max_examples=60)
 Given = dict[str, Any]
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "faas.json").read_text())
@@ -117,13 +116,11 @@ def test_the_vectors_are_all_there() -> None:
 fractions = st.fractions(min_value=Fraction(1, 100), max_value=1000, max_denominator=100)
 
 
-@quick
 @given(st.floats(0, 500), st.floats(0.1, 20))
 def test_the_exact_iterations_invert_equation_2(n: float, c: float) -> None:
     assert iterations(nsp_after(c, n), c) == pytest.approx(n, abs=1e-9)
 
 
-@quick
 @given(st.floats(1, 1000), st.floats(0.1, 20))
 def test_the_printed_iterations_are_too_many(factor: float, c: float) -> None:
     nsp = factor * c
@@ -170,7 +167,6 @@ def test_the_worked_points(q: int, np: int, changed: dict[str, float], intent: i
     assert monitor_as_printed(q, np, **given).np_expected == printed
 
 
-@quick
 @given(st.integers(0, 5000), st.integers(0, 500), st.integers(0, 30), settings_of_monitor)
 def test_the_intent_is_monotone_idempotent_and_enough(q: int, more: int, np: int, given: Any) -> None:
     found = monitor(q, np, **given)
@@ -183,7 +179,6 @@ def test_the_intent_is_monotone_idempotent_and_enough(q: int, more: int, np: int
         assert found.np_expected <= max(1, np)
 
 
-@quick
 @given(st.integers(0, 5000), st.integers(0, 30), settings_of_monitor)
 def test_as_printed_there_is_always_one_function_and_nothing_without_a_trigger(q: int, np: int, given: Any) -> None:
     found = monitor_as_printed(q, np, **given)
@@ -375,7 +370,6 @@ def test_how_long_thirty_containers_take(starts: list[float], ready: int) -> Non
     assert sum(ramp(starts, ready - 0.01, 2)) < 30
 
 
-@quick
 @given(st.integers(1, 5), st.integers(1, 20), st.integers(1, 5), st.integers(0, 60))
 def test_functions_started_one_after_the_other(k: int, apart: int, per: int, time: int) -> None:
     starts = [i * apart for i in range(k)]
@@ -407,6 +401,13 @@ def test_containers_go_only_after_the_idle_time() -> None:
     for t in range(7):
         stays.tick(t)
     assert stays.tick(1000, 0) == 4
+
+
+def test_with_no_least_number_all_containers_go_and_the_next_event_brings_one_at_once() -> None:
+    function = Function(idle_s=2, ramp_s=2.0, min_containers=0)
+    assert [function.tick(t, backlog) for t, backlog in enumerate([0, 1, 1, 1, 1])] == [0, 1, 1, 2, 2]
+    assert [function.tick(t, 0) for t in range(5, 12)] == [2, 2, 1, 1, 0, 0, 0]
+    assert [function.tick(t) for t in range(12, 15)] == [1, 1, 2]
 
 
 def test_an_unknown_backlog_adds_nothing() -> None:

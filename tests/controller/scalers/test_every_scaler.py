@@ -71,6 +71,7 @@ ON_ITS_OWN_KIND = [
     "multiqueue-damped",
     "mwf-rscore",
     "newsvendor",
+    "newsvendor-function",
     "overprovision",
     "random",
     "single-queue",
@@ -224,8 +225,8 @@ class FunctionWorld(World):
 
     def seen(self) -> Any:
         functions = []
-        for function in self.names:
-            fields = self.common(function)
+        for index, function in enumerate(self.names):
+            fields = self.common(function) | {"after": self.names[:index]}
             busy = None if self.blind else self.completed * 0.05
             functions.append(FunctionStatus(**fields, busy_s=busy, laxity_s=() if self.blind else (0.3, 0.1)))
         fields = self.common("pipeline") | {"replicas": ReplicaCounts(joined=sum(self.replicas.values()))}

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.scalers.hpa import Hpa
@@ -190,7 +189,6 @@ def test_a_metric_that_cannot_be_read_changes_nothing(metric: str) -> None:
         assert "broker away" in str(decision.why[FLEET]["reason"])
 
 
-@hypothesis_settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(0, 5000), st.integers(0, 5)), min_size=1, max_size=40),
     st.integers(1, 4),

@@ -2,7 +2,6 @@
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.scalers.kpa import Kpa, KpaParameters, average, demand
@@ -117,7 +116,6 @@ def test_without_data_nothing_changes() -> None:
     assert "scrape failed" in str(fleet.why(decision)["reason"])
 
 
-@hypothesis_settings(max_examples=60)
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=60), st.integers(0, 3), st.none() | st.integers(3, 30))
 def test_within_bounds_and_never_fewer_while_in_panic(loads: list[int], least: int, most: int | None) -> None:
     fleet = Fleet(make(Kpa, min_replicas=least, **({} if most is None else {"max_replicas": most})), max(1, least))

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.queueing.erlang import erlang_c
@@ -55,7 +55,6 @@ loads = st.integers(1, 3000).map(lambda tenths: tenths / 10)
 service_rates = st.sampled_from([2.0, 5.0, 20.0, 60.0])
 
 
-@settings(max_examples=60)
 @given(loads, service_rates)
 def test_one_container_fewer_would_not_do(lam: float, mu: float) -> None:
     scaler = lass(most=1000)
@@ -65,21 +64,18 @@ def test_one_container_fewer_would_not_do(lam: float, mu: float) -> None:
     assert c == 1 or scaler.probability(lam, mu, c - 1) < 0.95
 
 
-@settings(max_examples=60)
 @given(loads, loads, service_rates, st.sampled_from([lass, coded]))
 def test_more_arrivals_never_need_fewer_containers(lam: float, more: float, mu: float, make: Any) -> None:
     scaler = make(most=4000)
     assert scaler.fewest(lam, mu) <= scaler.fewest(lam + more, mu)
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 40), service_rates, st.floats(0, 1))
 def test_nobody_waits_at_most_anything_in_overload(c: int, mu: float, beyond: float) -> None:
     assert lass().probability(c * mu + beyond, mu, c) == 0
     assert coded().probability(c * mu + beyond, mu, c) == 0
 
 
-@settings(max_examples=60)
 @given(loads, service_rates, st.integers(1, 60))
 def test_as_coded_with_whole_numbers_nobody_may_wait_at_all(lam: float, mu: float, c: int) -> None:
     expected = 1 - erlang_c(lam / mu, c)
@@ -87,7 +83,6 @@ def test_as_coded_with_whole_numbers_nobody_may_wait_at_all(lam: float, mu: floa
     assert coded().probability(lam, mu, c) <= lass().probability(lam, mu, c) + 1e-9
 
 
-@settings(max_examples=60)
 @given(loads, service_rates)
 def test_dividing_whole_numbers_never_saves_a_container(lam: float, mu: float) -> None:
     equal, different = coded(whole_numbers=False, most=4000), coded(most=4000)

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.queueing.network import Job, Network, NetworkTopic, measure
@@ -158,7 +158,6 @@ def test_random_is_no_match_for_min_cost() -> None:
 rates = st.tuples(*[st.integers(0, 80).map(lambda tenths: tenths / 10)] * 3)
 
 
-@settings(max_examples=60)
 @given(rates, st.integers(0, 8), st.integers(0, 4))
 def test_min_time_spends_all_and_a_larger_budget_continues_the_path(
     lam: tuple[float, ...], budget: int, more: int
@@ -172,7 +171,6 @@ def test_min_time_spends_all_and_a_larger_budget_continues_the_path(
     assert min_time(network(lam), budget + more)[: budget + 1] == path
 
 
-@settings(max_examples=60)
 @given(rates, st.sampled_from([20.0, 40.0, 50.0, 80.0]))
 def test_min_cost_stops_at_the_first_allocation_that_keeps_the_limit(lam: tuple[float, ...], limit_s: float) -> None:
     found = min_cost(network(lam), limit_s / 60, most_iterations=25)
@@ -183,7 +181,6 @@ def test_min_cost_stops_at_the_first_allocation_that_keeps_the_limit(lam: tuple[
     assert min_cost(network(lam), inf).path == ((1, 1, 1, 1),)
 
 
-@settings(max_examples=60)
 @given(st.integers(2, 5), st.integers(1, 12), st.floats(0.1, 3))
 def test_equal_topics_take_turns_from_the_first_on(topics: int, extra: int, load: float) -> None:
     names = tuple(f"t{j}" for j in range(topics))

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.queueing.pool import queues_to_create
@@ -30,7 +30,6 @@ from penstock.contracts import Decision, QueueObservation, QueueStatus, ReplicaC
 from report.explain import explain
 from tests.controller.scalers.queue_world import FLEET, Bank
 
-quick = settings(max_examples=50)
 Given = dict[str, Any]
 
 PRINTED = Limits(max_p_k=0.7, min_p_k=0.4, min_arrival_rate_per_s=100, max_servers=10)
@@ -109,7 +108,6 @@ def test_the_vectors_are_all_there() -> None:
 p_ks = st.lists(st.floats(0, 1), min_size=1, max_size=8)
 
 
-@quick
 @given(p_ks, st.randoms())
 def test_ratios_are_shares_and_follow_their_queues(values: list[float], random: Random) -> None:
     ratios = lambda_ratios(values)
@@ -121,7 +119,6 @@ def test_ratios_are_shares_and_follow_their_queues(values: list[float], random: 
     assert lambda_ratios([values[i] for i in order]) == pytest.approx([ratios[i] for i in order])
 
 
-@quick
 @given(st.lists(st.lists(st.floats(0, 1), max_size=4), min_size=1, max_size=6), st.floats(0.01, 0.5))
 def test_damped_ratios_are_shares_and_equal_without_history(history: list[list[float]], damping: float) -> None:
     ratios = damped_ratios(history, damping)
@@ -154,7 +151,12 @@ def banks(draw: st.DrawFn) -> list[SubQueue]:
     ]
 
 
-@quick
+def empty(queue: str, *, removable: bool) -> SubQueue:
+    """Half of the arrivals."""
+    return SubQueue(queue=queue, p_k=0.0, servers=0, arrival_rate_per_s=0.0, removable=removable, ratio=0.5)
+
+
+@example([empty("a", removable=True), empty("b", removable=False)], 5e-324)
 @given(banks(), st.floats(0, 2000))
 def test_the_forwarder_hands_on_everything(queues: list[SubQueue], main: float) -> None:
     rates = forward(main, queues)
@@ -200,7 +202,6 @@ def test_limits(queues: list[SubQueue], action: str) -> None:
     assert scaler_cycle(queues, ["p1"], PRINTED).action == action
 
 
-@quick
 @given(banks(), st.lists(st.sampled_from(["p1", "p2"]), unique=True), st.booleans())
 def test_a_cycle_does_one_thing_and_loses_no_queue(queues: list[SubQueue], pool: list[str], printed: bool) -> None:
     done = scaler_cycle(queues, pool, PRINTED, printed=printed)

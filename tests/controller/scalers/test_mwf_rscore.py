@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.scalers.mwf_rscore import MwfRscore, modified_worst_fit, r_score
@@ -166,7 +165,6 @@ def test_impossible_parameters_are_told() -> None:
         make(MwfRscore, capacity_share=1.5)
 
 
-@hypothesis_settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 250), min_size=1, max_size=14),
     st.integers(1, 6),
@@ -188,7 +186,6 @@ def test_each_partition_once_within_capacity_and_only_what_was_opened(
     assert modified_worst_fit(loads, current, 100.0, order=order, most=most) == packed
 
 
-@hypothesis_settings(max_examples=60)
 @given(st.lists(st.integers(1, 99), min_size=1, max_size=12))
 def test_consumers_too_full_to_share_are_left_alone(rates: list[int]) -> None:
     loads = [100.0 + rate for rate in rates]  # each more than half of the capacity

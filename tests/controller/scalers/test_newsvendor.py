@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scalers.newsvendor import (
@@ -13,11 +13,10 @@ from controller.scalers.newsvendor import (
     Newsvendor,
     NewsvendorParameters,
     NewsvendorState,
-    Price,
     age_of_oldest,
-    lpt,
     moved,
 )
+from controller.scalers.shared.newsvendor import Price
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
 
 PARTITIONS = 5
@@ -87,7 +86,6 @@ ARRIVALS = st.lists(st.lists(st.integers(0, 150), min_size=PARTITIONS, max_size=
 LAGS = st.lists(st.integers(0, 80), min_size=PARTITIONS, max_size=PARTITIONS)
 
 
-@settings(max_examples=60)
 @given(
     arrivals=ARRIVALS,
     lags=LAGS,
@@ -129,7 +127,6 @@ def forgotten(observation: StreamObservation, field: str, partition: int) -> Str
     return msgspec.structs.replace(observation, partitions=tuple(parts))
 
 
-@settings(max_examples=60)
 @given(
     high=st.integers(100, 600),
     low=st.integers(0, 100),
@@ -165,7 +162,6 @@ def test_without_counts_of_late_events_the_price_stays_and_decisions_go_on(field
 # --- repeatable, restartable, bounded --------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
 @given(arrivals=ARRIVALS, lags=LAGS, most=st.integers(1, 7), start_up=st.integers(0, 2))
 def test_answers_are_repeatable_survive_json_and_keep_the_bounds(
     arrivals: list[list[int]], lags: list[int], most: int, start_up: int
@@ -251,11 +247,6 @@ def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones() -> Non
 
 
 # --- groups and ages -------------------------------------------------------------------------------------------------
-
-
-def test_the_heaviest_partition_comes_first_and_goes_to_the_least_loaded_group() -> None:
-    assert lpt([5, 4, 3, 3, 3], 2) == ((0, 3), (1, 2, 4))
-    assert lpt([1, 1, 1], 3) == ((0,), (1,), (2,))
 
 
 @pytest.mark.parametrize(

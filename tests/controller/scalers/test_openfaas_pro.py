@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.scalers.openfaas_ce import OpenfaasCe, ce_step
@@ -108,7 +107,6 @@ def test_ce_holds_on_what_is_unknown_and_does_not_resolve() -> None:
     assert fleet.tick(25.0, completed=2500).action == "none"
 
 
-@hypothesis_settings(max_examples=60)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60), st.integers(1, 3), st.integers(3, 9))
 def test_ce_only_adds_a_step_or_resets(rates: list[int], least: int, most: int) -> None:
     sizes = ce(rates, min_replicas=least, max_replicas=most)

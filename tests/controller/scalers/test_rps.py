@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scalers.amesos import Amesos, AmesosParameters
@@ -69,7 +69,6 @@ def test_ten_percent_missed_is_not_more_than_ten_percent() -> None:
     assert dwp_decision(2, 4, 11 / 100, 0.1, 0.0) == ("up", 4)
 
 
-@settings(max_examples=60)
 @given(st.integers(1, 50), st.integers(1, 50), st.integers(0, 300), st.integers(0, 300))
 def test_dwp_never_goes_against_c_new(c: int, needed: int, missed: int, more: int) -> None:
     share = missed / (missed + more) if missed + more else 0.0
@@ -180,7 +179,6 @@ def test_an_unknown_number_of_misses_makes_dwp_hold(lost: str) -> None:
     )
 
 
-@settings(max_examples=60)
 @given(
     st.sampled_from(["rps", "dwp"]),
     st.lists(st.tuples(st.integers(0, 400), st.integers(0, 50), st.booleans()), min_size=1, max_size=12),

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scalers.binpack import Binpack, BinpackParameters
@@ -297,7 +297,6 @@ partition = st.tuples(st.integers(0, 400), st.none() | st.integers(0, 300))
 second = st.tuples(st.lists(partition, min_size=5, max_size=5), st.booleans())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(RATED), st.lists(second, min_size=1, max_size=12), st.none() | st.integers(1, 6))
 def test_every_decision_is_within_bounds_repeatable_and_survives_a_restart(
     kind: type[Any], timeline: list[Any], max_replicas: int | None
@@ -324,7 +323,6 @@ def test_every_decision_is_within_bounds_repeatable_and_survives_a_restart(
         state = following
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.sampled_from([Binpack, BinpackTail]), st.lists(partition, min_size=1, max_size=9), st.integers(1, 9))
 def test_the_same_load_right_after_a_scaling_asks_for_no_second_one(
     kind: type[Any], parts: list[tuple[int, int | None]], replicas: int

@@ -8,7 +8,14 @@ from penstock.contracts import StreamObservation
 from penstock.parameters import make_parameters
 from penstock.registry import ScalerClass, is_clairvoyant, scaler_classes
 
-FACTS = {"service_rate_per_s": 200.0, "slo_s": 0.5, "max_replicas": 10, "peak_rate_per_s": 900.0, "wait_s": 0.495}
+FACTS = {
+    "service_rate_per_s": 200.0,
+    "slo_s": 0.5,
+    "slo_share": 0.99,
+    "max_replicas": 10,
+    "peak_rate_per_s": 900.0,
+    "wait_s": 0.495,
+}
 TRIED = {
     name: kind
     for name, kind in scaler_classes().items()
@@ -56,6 +63,23 @@ def test_refinement_tries_between_and_beyond_and_each_other_choice() -> None:
     assert {"count": 4} in changed and {"count": 2} in changed
     assert len(found) <= AROUND
     assert not set(found) & set(space.around([base], {base, *found})), "what was tried is not tried again"
+
+
+def test_nothing_is_tried_between_settings_that_did_the_same() -> None:
+    space = Space("any", {"share": (0.4, 0.9), "idle": (1.0, 2.0)}, ())
+    base, other = (("idle", 1.0), ("share", 0.4)), (("idle", 2.0), ("share", 0.4))
+    found = space.around([base], {base, other}, lambda one, another: {one, another} == {base, other})
+    assert found and all(dict(each)["idle"] == 1.0 for each in found)
+    assert any(dict(each)["idle"] not in (1.0, 2.0) for each in space.around([base], {base, other}))
+
+
+def test_refinement_takes_turns() -> None:
+    space = Space("any", {name: tuple(map(float, range(1, 20, 2))) for name in "abcdef"}, ())
+    first, second = (tuple((name, value) for name in "abcdef") for value in (5.0, 15.0))
+    near_first = [
+        sum(abs(value - 5) for _, value in each) < 30 for each in space.around([first, second], {first, second})
+    ]
+    assert len(near_first) == AROUND and sum(near_first) == AROUND / 2
 
 
 def test_the_published_setting_is_the_start_of_no_refinement() -> None:

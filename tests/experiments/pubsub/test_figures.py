@@ -24,7 +24,7 @@ from penstock.systems import NetworkSystem
 
 SHORT = Request(settings=figures.PubsubSettings(seeds=(1, 2), hours=2.0))
 ROOT = Path(__file__).resolve().parents[3]
-MIN_TIME = f"{ROOT / 'controller' / 'scalers' / 'min_time.py'}:MinTime"
+MIN_TIME = "min-time"
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "pubsub.json").read_text())["given"]
 
 
@@ -105,9 +105,10 @@ def test_the_figures_are_written(tmp_path: Path) -> None:
     )
     assert done.exit_code == 0, done.output
     assert "MinCost stops after 5 iterations by the model" in done.output
-    rows = {path.stem: list(csv.DictReader(path.read_text().splitlines())) for path in tmp_path.iterdir()}
+    rows = {path.stem: list(csv.DictReader(path.read_text().splitlines())) for path in tmp_path.glob("*.csv")}
     assert sorted(rows) == [
         "figure4", "figure5", "figure6", "figure7", "figure8", "figure8-requests",
     ]  # fmt: skip
     assert [len(rows[name]) for name in ("figure4", "figure5", "figure6", "figure7")] == [11, 7, 6, 11]
     assert len(rows["figure8-requests"]) == int(rows["figure8"][0]["requests"])
+    assert {path.stem for path in tmp_path.glob("*.svg")} == {"figure4", "figure5", "figure6", "figure7", "figure8"}

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +37,8 @@ from report.analysis.summary import RunSummary
 from simulator.world import SimWorld
 
 Invoke = Callable[..., Result]
+RatesFile = Callable[[Iterable[float]], Path]
 MEASURED = ("slo_share", "replica_minutes", "money", "rebalances", "scale", "completed_events", "latency", "mean")
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "runs"
-    monkeypatch.setenv("PENSTOCK_RUNS", str(folder))
-    return folder
 
 
 @pytest.fixture
@@ -53,12 +47,6 @@ def replay(runs: Path) -> Invoke:
         return CliRunner().invoke(build(), ["replay", *map(str, arguments)])
 
     return invoke
-
-
-def rates_file(folder: Path, rates: "list[float] | np.ndarray[Any, Any]", name: str = "load.csv") -> Path:
-    path = folder / name
-    path.write_text("rate_per_s\n" + "".join(f"{float(rate)!r}\n" for rate in rates), encoding="utf-8")
-    return path
 
 
 def run_of(result: Result, runs: Path) -> RunDirectory:
@@ -74,7 +62,9 @@ def plan_of(trace: Path, folder: Path, **asked: Any) -> Any:
 # --- the same as compare ---------------------------------------------------------------------------------------------
 
 
-def test_workload_1_as_a_csv_file_comes_out_as_in_compare(tmp_path: Path, runs: Path, replay: Invoke) -> None:
+def test_workload_1_as_a_csv_file_comes_out_as_in_compare(
+    tmp_path: Path, runs: Path, replay: Invoke, rates_file: RatesFile
+) -> None:
     seconds = 60
     experiment = next(each for each in EXPERIMENTS if each.name == "binpack-workload-1")
     options = Options(world="sim", seconds=float(seconds), seed=7)
@@ -83,7 +73,7 @@ def test_workload_1_as_a_csv_file_comes_out_as_in_compare(tmp_path: Path, runs: 
         carry_out_all(world, experiment, options, directory, RunProgress(Console(file=io.StringIO()), runs=2))
     (compared,) = map(summary_of, map(RunData, directory.runs()))
 
-    path = rates_file(tmp_path, rates_per_s(parse_workload("binpack-workload-1"))[:seconds])
+    path = rates_file(rates_per_s(parse_workload("binpack-workload-1"))[:seconds])
     conditions = "--slo 500ms --arrivals burst --initial-replicas 1 --seed 7 --scaler binpack-tail --json"
     replayed = summary_of(RunData(run_of(replay(path, *conditions.split()), runs)))
     assert replayed.completed_events > 1000
@@ -91,8 +81,8 @@ def test_workload_1_as_a_csv_file_comes_out_as_in_compare(tmp_path: Path, runs: 
         assert getattr(replayed, measure) == getattr(compared, measure), measure
 
 
-def test_its_directory_can_be_reported_again(tmp_path: Path, runs: Path, replay: Invoke) -> None:
-    run = run_of(replay(rates_file(tmp_path, [100.0] * 8), "--slo", "500ms", "--scaler", "linear", "--json"), runs)
+def test_its_directory_can_be_reported_again(runs: Path, replay: Invoke, rates_file: RatesFile) -> None:
+    run = run_of(replay(rates_file([100.0] * 8), "--slo", "500ms", "--scaler", "linear", "--json"), runs)
     assert "linear" in run.report_file.read_text("utf-8")
     run.report_file.unlink()
     again = CliRunner().invoke(build(), ["report", str(run.path)])
@@ -173,18 +163,22 @@ def test_columns_of_partitions_shape_each_second_by_itself(tmp_path: Path) -> No
     assert last.sum() == 4000 and last[0] == pytest.approx(1000, abs=120)
 
 
-def test_plain_rates_leave_the_arrivals_to_the_schedule_of_every_experiment(tmp_path: Path) -> None:
-    assert exact_schedule(plan_of(rates_file(tmp_path, [5.0]), tmp_path), 1) is None
+def test_plain_rates_leave_the_arrivals_to_the_schedule_of_every_experiment(
+    tmp_path: Path, rates_file: RatesFile
+) -> None:
+    assert exact_schedule(plan_of(rates_file([5.0]), tmp_path), 1) is None
 
 
 # --- what is run -----------------------------------------------------------------------------------------------------
 
 
-def test_every_registered_scaler_of_a_consumer_group_is_tried_or_left_out_with_a_reason(tmp_path: Path) -> None:
+def test_every_registered_scaler_of_a_consumer_group_is_tried_or_left_out_with_a_reason(
+    tmp_path: Path, rates_file: RatesFile
+) -> None:
     from penstock.contracts import StreamObservation
     from penstock.registry import is_clairvoyant, scaler_classes
 
-    plan = plan_of(rates_file(tmp_path, [5.0]), tmp_path)
+    plan = plan_of(rates_file([5.0]), tmp_path)
     fitting = {name for name, kind in scaler_classes().items() if issubclass(StreamObservation, kind.fleets)}
     fitting -= {name for name in fitting if is_clairvoyant(scaler_classes()[name])}  # to compare with only
     tried = set(default_scalers(plan.experiment))
@@ -193,25 +187,25 @@ def test_every_registered_scaler_of_a_consumer_group_is_tried_or_left_out_with_a
     assert set(MADE_FOR_OTHER_FLEETS) <= fitting, "a reason for a scaler that is not there"
 
 
-def test_a_scaler_of_ones_own_is_run_and_set(tmp_path: Path, runs: Path, replay: Invoke) -> None:
+def test_a_scaler_of_ones_own_is_run_and_set(tmp_path: Path, runs: Path, replay: Invoke, rates_file: RatesFile) -> None:
     own = tmp_path / "own.py"
     source = Path(linear.__file__).read_text("utf-8")
     own.write_text(source.replace('name: ClassVar[str] = "linear"', 'name: ClassVar[str] = "own"'), encoding="utf-8")
     asked = ("--slo", "500ms", "--scaler", f"{own}:Linear", "--set", "own.f_up=0.5", "--json")
-    spec = run_of(replay(rates_file(tmp_path, [100.0] * 5), *asked), runs).spec()
+    spec = run_of(replay(rates_file([100.0] * 5), *asked), runs).spec()
     assert (spec.scaler.name, spec.scaler.parameters["f_up"]) == ("own", 0.5)
 
 
-def test_a_replica_costs_its_price(tmp_path: Path, runs: Path, replay: Invoke) -> None:
-    path = rates_file(tmp_path, [100.0] * 20)
+def test_a_replica_costs_its_price(runs: Path, replay: Invoke, rates_file: RatesFile) -> None:
+    path = rates_file([100.0] * 20)
     run = run_of(replay(path, "--slo", "500ms", "--scaler", "binpack", "--price", "6", "--json"), runs)
     summary = summary_of(RunData(run))
     assert summary.money == pytest.approx(summary.replica_minutes / 60 * 6)
     assert summary.replica_minutes > 0
 
 
-def test_a_slower_start_up_costs_latency(tmp_path: Path, runs: Path, replay: Invoke) -> None:
-    path = rates_file(tmp_path, [100.0] * 5 + [500.0] * 15)
+def test_a_slower_start_up_costs_latency(runs: Path, replay: Invoke, rates_file: RatesFile) -> None:
+    path = rates_file([100.0] * 5 + [500.0] * 15)
     fast, slow = (
         summary_of(
             RunData(run_of(replay(path, "--slo", "500ms", "--scaler", "binpack", "--start-up", s, "--json"), runs))
@@ -221,29 +215,31 @@ def test_a_slower_start_up_costs_latency(tmp_path: Path, runs: Path, replay: Inv
     assert fast is not None and slow is not None and slow < fast
 
 
-def test_a_partition_hotter_than_a_replica_is_named(tmp_path: Path) -> None:
-    plan = plan_of(rates_file(tmp_path, [400.0] * 20), tmp_path, skew="0.1,0.8,0.1")
+def test_a_partition_hotter_than_a_replica_is_named(tmp_path: Path, rates_file: RatesFile) -> None:
+    plan = plan_of(rates_file([400.0] * 20), tmp_path, skew="0.1,0.8,0.1")
     (hot,) = plan.hot
     assert (hot.partition, hot.rate_per_s, hot.service_rate_per_s) == (1, pytest.approx(320.0), pytest.approx(200.0))
     assert any("partition 1 gets 320 events/s" in warning for warning in plan.warnings)
 
 
-def test_a_fleet_that_is_too_small_is_told(tmp_path: Path) -> None:
-    trace = rates_file(tmp_path, [700.0] * 60)
+def test_a_fleet_that_is_too_small_is_told(tmp_path: Path, rates_file: RatesFile) -> None:
+    trace = rates_file([700.0] * 60)
     (warning,) = plan_of(trace, tmp_path, max_replicas=3).warnings
     assert "700 events/s, but 3 replicas serve 600 events/s at most" in warning
     assert plan_of(trace, tmp_path, max_replicas=4).warnings == ()
 
 
-def test_a_hopeless_backlog_is_refused_before_anything_runs(tmp_path: Path, runs: Path, replay: Invoke) -> None:
-    result = replay(rates_file(tmp_path, [1e6] * 5), "--slo", "500ms", "--scaler", "linear")
+def test_a_hopeless_backlog_is_refused_before_anything_runs(
+    tmp_path: Path, runs: Path, replay: Invoke, rates_file: RatesFile
+) -> None:
+    result = replay(rates_file([1e6] * 5), "--slo", "500ms", "--scaler", "linear")
     assert "4,995,000 events are left at its end: 5 replicas serve 1,000 events/s" in str(result.exception)
     assert list(runs.iterdir()) == []
-    assert plan_of(rates_file(tmp_path, [1100.0] * 60), tmp_path).hopeless == "", "a backlog that can be worked off"
+    assert plan_of(rates_file([1100.0] * 60), tmp_path).hopeless == "", "a backlog that can be worked off"
 
 
-def test_scalers_run_as_in_compare_and_the_line_above_the_table_says_how(tmp_path: Path, replay: Invoke) -> None:
-    result = replay(rates_file(tmp_path, [100.0] * 20), "--slo", "500ms", "--scaler", "binpack")
+def test_scalers_run_as_in_compare_and_the_line_above_the_table_says_how(replay: Invoke, rates_file: RatesFile) -> None:
+    result = replay(rates_file([100.0] * 20), "--slo", "500ms", "--scaler", "binpack")
     assert "Parameters: binpack: hold_s 10, f_up 0.9, f_down 0.4, decision_interval_s 1" in result.output
     assert "start-up 1.2 s, rebalance 0.09 s" in result.output
 
@@ -271,18 +267,18 @@ def test_scalers_run_as_in_compare_and_the_line_above_the_table_says_how(tmp_pat
     ],
 )
 def test_what_cannot_be_run_is_one_line_and_leaves_nothing_behind(
-    tmp_path: Path, runs: Path, replay: Invoke, arguments: str, said: str
+    runs: Path, replay: Invoke, arguments: str, said: str, rates_file: RatesFile
 ) -> None:
     scaler = () if "--scaler" in arguments else ("--scaler", "linear")
-    result = replay(rates_file(tmp_path, [10.0] * 3), *arguments.split(), *scaler)
+    result = replay(rates_file([10.0] * 3), *arguments.split(), *scaler)
     assert isinstance(result.exception, PenstockError), result.output
     assert said in str(result.exception)
     assert "\n" not in str(result.exception)
     assert list(runs.glob("*")) == []
 
 
-def test_the_summary_of_a_replay_is_that_of_any_run(tmp_path: Path, runs: Path, replay: Invoke) -> None:
-    run = run_of(replay(rates_file(tmp_path, [100.0] * 5), "--slo", "500ms", "--scaler", "linear", "--json"), runs)
+def test_the_summary_of_a_replay_is_that_of_any_run(runs: Path, replay: Invoke, rates_file: RatesFile) -> None:
+    run = run_of(replay(rates_file([100.0] * 5), "--slo", "500ms", "--scaler", "linear", "--json"), runs)
     summary = msgspec.json.decode(run.summary_file.read_bytes(), type=RunSummary)
     assert summary.verdict == "VALID"
     assert summary.conservation.exact and summary.completed_events == summary.scheduled_events

@@ -183,7 +183,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_any_file_is_a_trace_or_is_refused_by_name(tmp_path: Path, form: str, data: st.DataObject) -> None:
     path = tmp_path / "load.csv"

@@ -271,7 +271,10 @@ def test_after_the_last_attempt_a_request_is_a_dead_letter_once_and_the_others_g
         world.answers["one"] = lambda number: done()
         records = [Record(encode(event(number))) for number in range(3)]
         flow.receive(records)
-        await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while flow.finished < len(records):
+                await asyncio.sleep(0.001)
+        await settle_down()
         finals = {r.id: r for r in world.published if r.terminal}
         assert {number: r.outcome for number, r in finals.items()} == {
             0: "dead-lettered",

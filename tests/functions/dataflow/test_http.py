@@ -37,6 +37,8 @@ class Server:
         """Also close connections that were accepted and not served yet: their tasks would never begin."""
         self.server.close()
         await self.server.wait_closed()
+        for _turn in range(5):  # a connection that is being accepted becomes known within some turns of the loop
+            await asyncio.sleep(0)
         for writer in self.writers:
             writer.close()
         for task in self.serving:

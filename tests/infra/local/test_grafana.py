@@ -78,6 +78,7 @@ def test_it_listens_on_loopback_without_an_account_and_fetches_nothing(
     config = config_of(service)
     assert config["server"]["http_addr"] == "127.0.0.1"
     assert service.ports == {"PENSTOCK_GRAFANA_PORT": config["server"].getint("http_port")}
+    assert service.exports == {"PENSTOCK_GRAFANA": f"http://127.0.0.1:{config['server']['http_port']}"}
     assert config["security"].getboolean("disable_initial_admin_creation")
     assert config["auth.anonymous"]["org_role"] == "Viewer"
     assert not config["analytics"].getboolean("reporting_enabled")

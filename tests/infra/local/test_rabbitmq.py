@@ -82,7 +82,9 @@ def test_a_machine_without_it_is_told_the_way_out(
     state_folder: Path, installed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rabbitmq, "SERVER", Path("/nowhere/rabbitmq-server"))
-    with pytest.raises(PenstockError, match=r"no /nowhere/rabbitmq-server: `make setup` .*apt-get install rabbitmq"):
+    with pytest.raises(
+        PenstockError, match=r"no /nowhere/rabbitmq-server: `penstock setup` .*apt-get install rabbitmq"
+    ):
         rabbit(state_folder).prepare()
 
 

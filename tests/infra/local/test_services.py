@@ -267,7 +267,7 @@ def test_a_failed_up_leaves_running_what_ran_before(local: Local, monkeypatch: p
 def test_no_java_is_told_with_the_way_out(local: Local, state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    with pytest.raises(PenstockError, match=r"Kafka needs Java 17 .* no java on PATH: `make setup`"):
+    with pytest.raises(PenstockError, match=r"Kafka needs Java 17 .* no java on PATH: `penstock setup`"):
         local().up(["kafka"])
     assert marked(state_folder) == []
 

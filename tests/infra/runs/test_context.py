@@ -1,11 +1,15 @@
 """A service that has died ends a run; one that is being started, or was stopped by a fault, does not."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.runs.context import RunContext
+from penstock.adapters.process_manager import Program, ProgramStatus
 from penstock.errors import PenstockError
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec, ScalerSpec
 
 
 class Services:
@@ -52,3 +56,58 @@ def test_services_are_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(100):
         context.check_services()
     assert len(services.script) == 1
+
+
+# --- parts that end while the run is being started -------------------------------------------------------------------
+
+
+class Script:
+    """A supervisor that has a pid of each part by the number of the question."""
+
+    def __init__(self, **pids: list[int | None]) -> None:
+        self.pids = pids
+
+    def add(self, program: Program) -> None: ...
+
+    def programs(self, prefix: str) -> dict[str, ProgramStatus]:
+        pids = self.pids[prefix.partition(":")[2]]
+        return {prefix: ProgramStatus(prefix, pids.pop(0) if len(pids) > 1 else pids[0], "active")}
+
+
+def starting(folder: Path, **pids: list[int | None]) -> RunContext:
+    context = RunContext.__new__(RunContext)
+    context.services = Services(*[""] * 100)  # type: ignore[assignment]
+    context._next_check_s, context._seen_dead, context._processes, context.environment = 0.0, False, {}, {}
+    context.spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=9)
+    context.directory = RunDirectory(folder)
+    context.supervisor = Script(**pids)  # type: ignore[assignment]
+    context.directory.logs_folder.mkdir()
+    for part in pids:
+        context.log(part).write_text(f"Traceback\nValueError: {part} cannot\n")
+        context.add(part, "any.module", respawn=True, grace_s=1)
+    return context
+
+
+@pytest.mark.parametrize("after", [None, 8], ids=["ended", "started again"])
+def test_a_part_that_ends_while_it_starts_ends_the_run_by_name_with_its_log(tmp_path: Path, after: int | None) -> None:
+    context = starting(tmp_path, controller=[7, 7, 7, after])
+    with pytest.raises(PenstockError, match=r"(?s)^controller ended unexpectedly.*ValueError: controller cannot"):
+        context.await_file("controller", tmp_path / "ready")
+
+
+def test_one_that_ended_before_anybody_looked_ends_the_run(tmp_path: Path) -> None:
+    context = starting(tmp_path, controller=[None, 8])
+    with pytest.raises(PenstockError, match="controller ended unexpectedly"):
+        context.await_file("controller", tmp_path / "ready")
+
+
+def test_another_part_than_the_one_that_is_waited_for_ends_the_run_too(tmp_path: Path) -> None:
+    context = starting(tmp_path, pipelines=[3, 3, 4], controller=[7])
+    with pytest.raises(PenstockError, match="pipelines ended unexpectedly"):
+        context.await_file("controller", tmp_path / "ready")
+
+
+def test_parts_that_stay_are_waited_for(tmp_path: Path) -> None:
+    context = starting(tmp_path, pipelines=[3], controller=[7])
+    (tmp_path / "ready").touch()
+    context.await_file("controller", tmp_path / "ready")

@@ -61,7 +61,7 @@ def records(tmp_path: Path) -> list[FaultRecord]:
 @pytest.mark.parametrize("state", ["starting", "stopped", None])
 def test_a_program_that_does_not_run_cannot_be_killed_and_the_record_says_so(tmp_path: Path, state: str | None) -> None:
     context = context_of(tmp_path, Programs(**({} if state is None else {"controller": state})))
-    faults = Faults(context, {"kill-controller": kill_part(context, "controller")})
+    faults = Faults(context, {"kill-controller": lambda: kill_part(context, "controller")})
     faults.inject(Fault("kill-controller", 5.0))
     faults.close()
     (record,) = records(tmp_path)
@@ -72,7 +72,7 @@ def test_a_program_that_does_not_run_cannot_be_killed_and_the_record_says_so(tmp
 def test_a_program_that_runs_is_killed(tmp_path: Path) -> None:
     programs = Programs(controller="active")
     context = context_of(tmp_path, programs)
-    faults = Faults(context, {"kill-controller": kill_part(context, "controller")})
+    faults = Faults(context, {"kill-controller": lambda: kill_part(context, "controller")})
     faults.inject(Fault("kill-controller", 5.0))
     faults.close()
     assert records(tmp_path)[0].hit

@@ -16,7 +16,6 @@ from penstock.adapters.amqp import (
     PublishOutcome,
     connection_name,
     main_queue,
-    ready_limit,
     sub_queue,
     topic_queue,
 )
@@ -34,11 +33,6 @@ PATIENCE_S = 120.0
 def test_all_names_of_a_run_begin_with_it() -> None:
     assert (main_queue("r"), sub_queue("r", "bank-1"), topic_queue("r", "A")) == ("r.main", "r.bank-1", "r.topic.A")
     assert connection_name("r", "bank-1") == "r:bank-1"
-
-
-@pytest.mark.parametrize(("capacity", "servers", "bound"), [(50, 0, 50), (50, 10, 40), (15, 10, 5), (10, 10, 1)])
-def test_what_may_wait_is_the_capacity_less_what_is_in_service(capacity: int, servers: int, bound: int) -> None:
-    assert ready_limit(capacity, servers) == bound
 
 
 def test_a_broker_that_is_away_is_told_in_one_line() -> None:

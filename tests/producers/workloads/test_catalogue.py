@@ -170,8 +170,12 @@ def test_rows_of_a_trace_may_last_longer_than_a_second(tmp_path: Path) -> None:
         ("rate_per_s\ninf\n", "", "line 2: rate_per_s 'inf' is not a finite number"),
         ("a,rate_per_s\n1,2\n3\n", "", "line 3: only 1 of 2 columns"),
         ("a,rate_per_s\n1,\n", "", "line 2: rate_per_s '' is not a number"),
-        ("time,load\n1,2\n", "", "no column 'rate_per_s'; the columns are 'time', 'load'; choose one with column=NAME"),
-        ("t,rate_per_s\n1,2\n", ",time_column=time", "choose one with time_column=NAME"),
+        (
+            "time,load\n1,2\n",
+            "",
+            "no column 'rate_per_s'; the columns are 'time', 'load'; choose one, as in trace:path=",
+        ),
+        ("t,rate_per_s\n1,2\n", ",time_column=time", ",time_column=NAME"),
         ("0.5,12.5\n1.5,13\n", "", "line 1: no column 'rate_per_s'; it holds values"),
         ("t,rate_per_s\n1,2\n1,3\n", ",time_column=t", "line 3: time '1' is not after the one before"),
         ("t,rate_per_s\nnoon,2\n", ",time_column=t", "line 2: t 'noon' is not a time"),
@@ -194,3 +198,58 @@ def test_a_missing_or_binary_trace_is_refused(tmp_path: Path) -> None:
         parse_workload(f"trace:path={tmp_path / 'picture.csv'}")
     with pytest.raises(PenstockError, match="cannot be read"):
         parse_workload(f"trace:path={tmp_path}")
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_alone_is_a_trace_and_its_times_are_used(tmp_path: Path) -> None:
+    file = tmp_path / "load.csv"
+    file.write_text("time_s,rate_per_s\n0,1\n2,3\n")
+    assert rates_per_s(parse_workload(str(file))).tolist() == [1, 1, 3, 3]
+    file.write_text("rate_per_s\n1\n3\n")
+    assert rates_per_s(parse_workload(str(file))).tolist() == [1, 3]
+
+
+RAMP = Path(__file__).resolve().parents[3] / "docs" / "examples" / "ramp.py"
+
+
+def own(tmp_path: Path, right: str = "", wrong: str = "") -> str:
+    """The example with one thing changed, with its parameters."""
+    assert right in RAMP.read_text()
+    file = tmp_path / "ramp.py"
+    file.write_text(RAMP.read_text().replace(right, wrong) if right else RAMP.read_text())
+    return f"{file}:Ramp:from_per_s=10,to_per_s=20"
+
+
+def test_a_class_from_a_file_is_a_workload_with_its_parameters(tmp_path: Path) -> None:
+    made = parse_workload(own(tmp_path) + ",duration_s=2")
+    assert rates_per_s(made).tolist() == [12.5, 17.5]
+    assert describe(made) == {"name": "ramp", "from_per_s": 10, "to_per_s": 20, "duration_s": 2}
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("class Ramp(", "class Rampe(", "no workload class 'Ramp' in it (a class with rate_at); it has Rampe"),
+        ("(Workload)", "", "is not a dataclass derived from Workload; docs/your-own-workload.md"),
+        ("name: ClassVar[str] =", "called: ClassVar[str] =", "has no `name`, a text such as name = 'my-workload'"),
+        ("share *", "shore *", "ramp.py:30: workload ramp fails when it gives its rates: NameError"),
+        ("return self.from", "return -self.from", "rate_at answers -"),
+        ("        return self.from_per_s +", "        return 1.0  #", "rate_at answers 1.0; expected 60 rates"),
+        ("from dataclasses", "from dataclass", "ramp.py:3: ModuleNotFoundError while importing it"),
+    ],
+)
+def test_a_class_that_fails_is_refused_in_one_line(tmp_path: Path, right: str, wrong: str, message: str) -> None:
+    with pytest.raises(PenstockError) as refused:
+        parse_workload(own(tmp_path, right, wrong))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_parameter_is_named_with_an_example_of_the_same_class(tmp_path: Path) -> None:
+    name = own(tmp_path).rpartition(":")[0]
+    with pytest.raises(
+        PenstockError, match=r"ramp\.py:Ramp needs from_per_s, to_per_s, as in .*ramp\.py:Ramp:from_per"
+    ):
+        parse_workload(name)

@@ -1,10 +1,11 @@
 """The steps from a decision to the first event, on a journal that is written here."""
 
+import msgspec
 import pytest
 
 from controller.journal import TickRecord
-from penstock.contracts import Accepted, Phase, ReplicaCounts, ReplicaEvent, StreamObservation
-from report.analysis.decisions import WHOLE, start_steps
+from penstock.contracts import Accepted, Decision, Phase, ReplicaCounts, ReplicaEvent, StreamObservation
+from report.analysis.decisions import WHOLE, guarded_ticks, start_steps
 
 START_NS = 1_000_000_000_000
 
@@ -48,3 +49,10 @@ def test_replicas_that_no_tick_asked_for_are_left_out() -> None:
     respawned = [event("pay-1", "requested", 2.0, "respawned"), event("pay-1", "started", 2.5)]
     assert start_steps([tick(1)], [*before, *respawned], START_NS) == {}
     assert start_steps([tick(1, acted=False)], [event("pay-2", "requested", 1.13)], START_NS) == {}
+
+
+def test_ticks_count_as_guarded_on_which_the_acting_scalers_decision_has_a_note() -> None:
+    noted = Decision(action="none", why={"pay": {"guard": "no scale-in to 1: backlog is unknown"}})
+    plain = Decision(action="none", why={"pay": {"wanted": 1}})
+    decided = [{"linear": noted}, {"linear": plain}, {"linear": plain, "hpa": noted}, {"hpa": plain}, {"linear": noted}]
+    assert guarded_ticks(msgspec.structs.replace(tick(0), decisions=each) for each in decided) == 2

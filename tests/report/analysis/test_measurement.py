@@ -22,12 +22,14 @@ from penstock.contracts import (
     StreamObservation,
     hold,
 )
-from penstock.errors import PenstockError
-from penstock.measures import Distribution, bucket_of
-from penstock.rundir import RunDirectory
+from penstock.errors import ChangedRunError, PenstockError
+from penstock.measures import NEVER, Distribution, bucket_of
+from penstock.results import RESULT_SCHEMA
+from penstock.rundir import Manifest, RunDirectory
 from penstock.runspec import Fault, RunSpec, ScalerSpec
 from penstock.schedule import Schedule
-from report.analysis.measurement import analyse, summary_of
+from report.analysis.measurement import _slowest, analyse, summary_of
+from report.analysis.outcomes import events_of
 from report.analysis.run_data import RunData
 from report.analysis.summary import RunSummary
 from report.analysis.verdict import judge
@@ -298,6 +300,13 @@ def test_ticks_that_a_killed_controller_missed_are_not_held_against_the_run(tmp_
     assert (summary.missed_ticks, summary.verdict) == (5, "VALID")
 
 
+def test_the_record_begins_with_the_first_replica_event_or_tick(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    assert analyse(RunData(directory)).record_from_s == -5.0
+    directory.replicas_file.write_bytes(b"")
+    assert analyse(RunData(directory)).record_from_s == RunData(directory).ticks[0].time_s
+
+
 def test_how_busy_the_machine_was_and_what_was_stolen_of_it_during_the_run(tmp_path: Path) -> None:
     directory = small_run(tmp_path / "run", QUIET)
     at_ns = START_NS + nanos([-1, 1, 2, 3]) * SECOND
@@ -454,3 +463,127 @@ def test_a_run_that_never_started_says_so(tmp_path: Path) -> None:
     directory.write(directory.spec_file, msgspec.structs.replace(directory.spec(), start_ns=0))
     with pytest.raises(PenstockError, match="never started"):
         analyse(RunData(directory))
+
+
+# --- found by mutants (docs/decisions/0020) --------------------------------------------------------------------------
+
+
+def no_results(directory: RunDirectory) -> None:
+    pq.write_table(RESULT_SCHEMA.empty_table(), directory.results_folder / "part-0.parquet")
+    write_ledger(directory, nanos([]))
+
+
+def test_a_run_without_any_result_has_lost_all_and_has_no_foreign_one(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    no_results(directory)
+    summary = analyse(RunData(directory))
+    assert (summary.verdict, summary.conservation.lost, summary.conservation.foreign) == ("INVALID", 4, 0)
+    assert summary.slo_share == 0
+
+
+def test_a_schedule_without_events_is_issued_whole_and_has_no_share(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    no_results(directory)
+    Schedule(nanos([]), np.zeros(0, dtype=np.int16), 2.0).write(directory.schedule_file)
+    write_delivery(directory, *[nanos([])] * 3)
+    summary = analyse(RunData(directory))
+    assert (summary.issued_share, summary.slo_share, summary.arrival_rate_peak_per_s) == (1.0, None, 0.0)
+    assert summary.conservation.exact and summary.reasons == ("no event completed",)
+
+
+def test_only_what_did_not_complete_is_unanswered(tmp_path: Path) -> None:
+    run = RunData(small_run(tmp_path / "run", QUIET))
+    assert events_of(run, run.schedule(), 0).unanswered.shape == (2, 0)
+    write_results(run.directory, nanos([0, 2]), *[START_NS + nanos([0, SECOND])] * 4)
+    assert events_of(run, run.schedule(), 0).unanswered.tolist() == [[START_NS, START_NS + SECOND], [NEVER, NEVER]]
+
+
+def test_a_failure_without_a_reason_says_so(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    file = directory.results_folder / "part-0.parquet"
+    table = pq.read_table(file)
+    for name, values in (("outcome", ["completed", "completed", "failed", "failed"]), ("reason", ["", "", "", "full"])):
+        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+    pq.write_table(table, file)
+    assert analyse(RunData(directory)).unsuccessful_by_reason == {"failed: no reason given": 1, "failed: full": 1}
+
+
+def test_a_latency_of_zero_is_not_negative(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    intended = START_NS + nanos([0, 0, SECOND, SECOND])
+    finished = intended + nanos([0, -1, 1, 0])
+    write_results(directory, np.arange(4), intended, intended, intended, finished)
+    assert analyse(RunData(directory)).negative_latencies == 1
+
+
+@pytest.mark.parametrize(("events", "slowest"), [(1, 1), (100, 1), (101, 2), (300, 3)])
+def test_the_slowest_are_one_in_a_hundred_and_at_least_one(events: int, slowest: int) -> None:
+    chosen = _slowest(np.arange(events, dtype=np.float64)[::-1])
+    assert np.flatnonzero(chosen).tolist() == list(range(slowest))
+
+
+def test_conditions_have_dotted_names_and_long_series_their_length(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    series = {"short": [1] * 24, "long": [1] * 25}
+    scaler = ScalerSpec(name="linear", parameters=series)
+    directory.write(directory.spec_file, msgspec.structs.replace(directory.spec(), scaler=scaler))
+    conditions = analyse(RunData(directory)).conditions
+    assert (conditions["scaler.name"], conditions["duration_s"]) == ("linear", 2.0)
+    assert conditions["scaler.parameters.short"] == [1] * 24
+    assert conditions["scaler.parameters.long"] == "25 values"
+    assert not {"run", "seed", "start_ns", "shadows", "scaler"} & conditions.keys()
+
+
+def test_the_machine_is_judged_by_samples_of_the_run_only(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    file = directory.metrics_folder / "machine.parquet"
+    pq.write_table(pa.table({"at_ns": START_NS + nanos([0, 2, 3]) * SECOND, "cpu_busy_share": [1.0, 0.0, 1.0]}), file)
+    assert analyse(RunData(directory)).cpu_saturation == 0.0
+    pq.write_table(pa.table({"at_ns": START_NS + nanos([0, 3]) * SECOND, "cpu_busy_share": [1.0, 1.0]}), file)
+    assert analyse(RunData(directory)).cpu_saturation is None
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_histogram_without_rows_is_written_again_and_any_other_kept(tmp_path: Path, rows: int) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    table = {"stage": ["x"] * rows, "bucket": [1] * rows, "upper_s": [1.0] * rows, "count": [1] * rows}
+    pq.write_table(pa.table(table), directory.latency_file)
+    analyse(RunData(directory))
+    assert pq.read_metadata(directory.latency_file).num_rows == (1 if rows else 4)
+
+
+def with_manifest(directory: RunDirectory, *, sums: bool) -> None:
+    manifest = Manifest(
+        run="run", finished_at="", git_revision="", versions={}, machine={}, verdict="VALID", cpu_saturation=0.0,
+        tick_phase_p50_s=0.1, tick_phase_p99_s=0.1, files=directory.file_sums() if sums else None,
+    )  # fmt: skip
+    directory.write(directory.manifest_file, manifest)
+
+
+def test_the_files_of_a_finished_run_are_checked_before_its_summary_is_believed(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    analyse(RunData(directory))
+    with_manifest(directory, sums=True)
+    summary_of(RunData(directory))
+    write_ledger(directory, nanos([0, 1, 2]))
+    with pytest.raises(ChangedRunError):
+        summary_of(RunData(directory))
+
+
+def test_a_summary_that_is_made_anew_is_noted_in_the_manifest(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    directory.summary_file.write_text('{"from": "an older version"}')
+    with_manifest(directory, sums=True)
+    summary = summary_of(RunData(directory))
+    assert summary_of(RunData(directory)) == summary
+    assert directory.manifest().files == directory.file_sums()
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_a_run_without_checksums_gets_none(tmp_path: Path, manifest: bool) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    if manifest:
+        with_manifest(directory, sums=False)
+    summary_of(RunData(directory))
+    assert directory.manifest_file.exists() == manifest
+    assert not manifest or directory.manifest().files is None

@@ -143,6 +143,18 @@ def test_ticks_off_their_phase_degrade_a_run() -> None:
     )
 
 
+def test_a_record_that_begins_late_makes_a_run_invalid() -> None:
+    """As after the controller's pod was deleted in overlay `cluster`, whose runs are in an emptyDir."""
+    assert judged(record_from_s=5.0) == judged(KILLED, record_from_s=-3.0) == VALID
+    verdict, (reason,) = judged(KILLED, record_from_s=52.0)
+    assert verdict == "INVALID"
+    assert "the record of decisions and replicas begins at 52 s of 100 s" in reason
+    spec = RunSpec(
+        run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=100, initial_replicas=0
+    )
+    assert judge(msgspec.structs.replace(GOOD, record_from_s=52.0), spec) == VALID
+
+
 def test_missed_ticks_degrade_a_run_unless_the_controller_was_killed() -> None:
     assert judged(ticks=99, missed_ticks=1) == VALID
     assert judged(ticks=98, missed_ticks=2) == ("DEGRADED", ("the controller missed 2 of 100 ticks",))

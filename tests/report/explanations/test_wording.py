@@ -74,6 +74,13 @@ SAID: dict[str, tuple[str, ...]] = {
         "J = {horizon_s} · ({wanted} + {price_s} · (",
         "← least",
     ),
+    "newsvendor-function": (
+        "to be started within {horizon_s} s: {due} requests",
+        "λ = {price_s} replica-seconds per late request, for {slo_share:%} before the deadline",
+        "{wanted} replica",
+        "s for the change + {price_s} · ",
+        "← least",
+    ),
     "amesos": (
         "λ = {lambda_per_s}/s",
         "S_t = {S_per_s}/s",

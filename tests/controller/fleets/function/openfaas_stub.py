@@ -1,9 +1,13 @@
-"""A real HTTP server that behaves as an OpenFaaS gateway: wanted replicas at once, available ones a while later."""
+"""A real HTTP server that behaves as an OpenFaaS gateway: wanted replicas at once, available ones a while later.
+
+It is as strict as the Community Edition (CE) unless it is Penstock's own: five replicas at most, never none, one
+namespace, no labels of Pro, no secret that is not there, 400, 404 and 500 where faas-netes answers them.
+"""
 
 import base64
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,6 +19,32 @@ from penstock.contracts import Phase, ReplicaEvent
 from penstock.functions import FunctionReport, ReplicaEvents
 
 SECRET = "a-secret"
+CE_REPLICAS = 5
+CE_FUNCTIONS = 15
+MAX_LABEL = "com.openfaas.scale.max"
+CE_LABELS = ("com.openfaas.scale.min", MAX_LABEL)
+NAMESPACE = "openfaas-fn"
+TOO_HIGH = f"validation failed: {MAX_LABEL} is set too high for Community Edition"
+
+
+def ce_refusal(
+    method: str, wanted: Mapping[str, Any], there: Collection[str], secrets: Collection[str]
+) -> tuple[int, str] | None:
+    """Status and text by which CE refuses a deployment, None if it does not."""
+    name, labels = wanted["service"], wanted.get("labels") or {}
+    if pro := [each for each in labels if each.startswith("com.openfaas.scale.") and each not in CE_LABELS]:
+        return 400, f"validation failed: {pro[0]} is not available in Community Edition"
+    if int(labels.get(MAX_LABEL, CE_REPLICAS)) > CE_REPLICAS:
+        return 400, TOO_HIGH
+    if unknown := [each for each in wanted.get("secrets") or () if each not in secrets]:
+        return 400, f'unable to fetch secrets: secrets "{unknown[0]}" not found'
+    if method == "PUT" and name not in there:
+        return 404, f"deployments.apps {name!r} not found"
+    if method == "POST" and name in there:
+        return 500, f"deployments.apps {name!r} already exists"
+    if method == "POST" and len(there) >= CE_FUNCTIONS:
+        return 400, f"Community Edition: at most {CE_FUNCTIONS} functions"
+    return None
 
 
 class Function:
@@ -27,14 +57,26 @@ class Function:
 
 
 class StubGateway:
-    """``most`` and ``least`` bound what is granted, silently, as the Community Edition does. ``tells_events``: it is
-    Penstock's own and has ``/penstock/…`` besides.
+    """``most`` and ``least`` bound what is granted, silently; CE's without ``tells_events``, which makes it Penstock's
+    own: it has ``/penstock/…`` besides.
     """
 
     def __init__(
-        self, *, least: int = 0, most: int = 100, start_up_s: float = 0.05, tells_events: bool = False, port: int = 0
+        self,
+        *,
+        least: int | None = None,
+        most: int | None = None,
+        start_up_s: float = 0.05,
+        tells_events: bool = False,
+        port: int = 0,
     ) -> None:
-        self.least, self.most, self.start_up_s, self.tells_events = least, most, start_up_s, tells_events
+        self.least = least if least is not None else 0 if tells_events else 1
+        self.most = most if most is not None else 100 if tells_events else CE_REPLICAS
+        self.start_up_s, self.tells_events, self.ce = start_up_s, tells_events, not tells_events
+        self.secrets = {"redis-url"}
+        self.calls: dict[str, dict[str, float]] = {}
+        """By function: how many have ``started`` and were ``answered`` (with 200), ``seconds`` in all."""
+        self.metrics_away = False
         self.functions: dict[str, Function] = {}
         self.happened: list[ReplicaEvent] = []
         self.asked: list[tuple[str, str]] = []
@@ -53,10 +95,15 @@ class StubGateway:
             wbufsize = -1
 
             def answer(self) -> None:
+                if self.path == "/metrics":  # OpenFaaS' gateway has it on a port of its own, without a password
+                    self.send(404 if gateway.metrics_away else 200, gateway.metrics())
+                    return
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 status, value = gateway.serve(self.command, self.path, self.headers.get("Authorization", ""), body)
                 time.sleep(gateway.late.pop(self.command, 0.0))
-                encoded = msgspec.json.encode(value) if value is not None else b""
+                self.send(status, msgspec.json.encode(value) if value is not None else b"")
+
+            def send(self, status: int, encoded: bytes) -> None:
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(encoded)))
                 self.end_headers()
@@ -108,20 +155,23 @@ class StubGateway:
             if authorisation != "Basic " + base64.b64encode(f"admin:{SECRET}".encode()).decode():
                 return 401, {"error": "unauthorized"}
             parts = urlsplit(path)
+            sent = msgspec.json.decode(body) if body else {}
+            asked_for = sent.get("namespace") or parse_qs(parts.query).get("namespace", [""])[0]
+            if asked_for not in ("", NAMESPACE):
+                return 400, f"namespace must be: {NAMESPACE}"
             self.join_those_that_are_due()
             if parts.path == "/system/functions" and method == "GET":
                 return 200, [self.status(name) for name in self.functions]
             if parts.path == "/system/functions" and method in ("POST", "PUT"):
-                wanted = msgspec.json.decode(body)
-                if wanted["service"] == self.refused:
-                    return 400, "validation failed: com.openfaas.scale.max is set too high for Community Edition"
-                labels = wanted.get("labels") or {}
-                self.functions.setdefault(wanted["service"], Function(wanted, 0)).body = wanted
-                if method == "POST":
-                    self.scale(wanted["service"], int(labels.get("com.openfaas.scale.min", 1)))
+                name, labels = sent["service"], sent.get("labels") or {}
+                if refusal := self.refusal(method, sent):
+                    return refusal
+                self.functions.setdefault(name, Function(sent, 0)).body = sent
+                if method == "POST" or self.ce:  # faas-netes sets the label's number with a PUT, too
+                    self.scale(name, int(labels.get("com.openfaas.scale.min", 1)))
                 return 202, None
             if parts.path == "/system/functions" and method == "DELETE":
-                name = msgspec.json.decode(body)["functionName"]
+                name = sent["functionName"]
                 if name not in self.functions:
                     return 404, None
                 self.scale(name, 0, forced=True)
@@ -130,10 +180,10 @@ class StubGateway:
             if parts.path.startswith("/system/scale-function/") and method == "POST":
                 name = parts.path.rpartition("/")[2]
                 if name not in self.functions:
-                    return 404, {"error": f"no function {name}"}
+                    return 500 if self.ce else 404, {"error": f"no function {name}"}
                 if name == self.refused:
                     return 400, "scaling is refused"
-                self.scale(name, msgspec.json.decode(body)["replicas"])
+                self.scale(name, sent["replicas"])
                 return 202, None
             if self.tells_events and parts.path == "/penstock/events":
                 since = int(parse_qs(parts.query)["since"][0])
@@ -143,12 +193,50 @@ class StubGateway:
                 return 200, [FunctionReport(name=name, replicas=self.phases(name)) for name in self.functions]
             return 404, None
 
+    def refusal(self, method: str, wanted: dict[str, Any]) -> tuple[int, str] | None:
+        """Why a deployment is refused, None if it is not."""
+        if wanted["service"] == self.refused:
+            return 400, TOO_HIGH
+        return ce_refusal(method, wanted, self.functions, self.secrets) if self.ce else None
+
+    def count_calls(self, name: str, started: int = 1, answered: int = 1, seconds: float = 0.1) -> None:
+        """Calls of a function, of ``seconds`` each."""
+        with self.lock:
+            counted = self.calls.setdefault(name, {"started": 0, "answered": 0, "seconds": 0})
+            counted["started"] += started
+            counted["answered"] += answered
+            counted["seconds"] += answered * seconds
+
+    def metrics(self) -> bytes:
+        """As OpenFaaS' gateway writes them: only what was called has counters."""
+        lines = ["# TYPE gateway_service_count gauge"]
+        with self.lock:
+            lines += [
+                f'gateway_service_count{{function_name="{name}.{NAMESPACE}"}} {each.replicas}'
+                for name, each in self.functions.items()
+            ]
+            series = (
+                ("gateway_function_invocation_started", "counter", "", "started", ""),
+                ("gateway_function_invocation_total", "counter", "", "answered", 'code="200",'),
+                ("gateway_functions_seconds", "histogram", "_sum", "seconds", 'code="200",'),
+            )
+            for metric, kind, suffix, field, labels in series:
+                lines.append(f"# TYPE {metric} {kind}")
+                lines += [
+                    f'{metric}{suffix}{{{labels}function_name="{name}.{NAMESPACE}"}} {counted[field]}'
+                    for name, counted in self.calls.items()
+                    if counted[field]
+                ]
+        return ("\n".join(lines) + "\n").encode()
+
     def status(self, name: str) -> dict[str, Any]:
         function = self.functions[name]
         available = sum(at_s <= time.monotonic() for _, at_s in function.live)
         return {
             "name": name,
+            "namespace": NAMESPACE,
             "image": function.body["image"],
+            "labels": function.body.get("labels"),
             "annotations": function.body.get("annotations"),
             "replicas": function.replicas,
             "availableReplicas": available,
@@ -170,6 +258,7 @@ class StubGateway:
             self.tell(name, replica, "requested")
         while len(function.live) > function.replicas:
             replica, _ = function.live.pop()
+            self.joined.discard(replica)  # one of a later function of that name has the same name
             self.tell(name, replica, "draining")
             self.tell(name, replica, "gone")
 

@@ -171,13 +171,26 @@ def test_a_successor_that_scales_before_it_has_seen_the_gateway_waits_for_no_rep
         assert playing.actuator.counts("f").current == 2
 
 
+def test_a_function_that_was_removed_meanwhile_is_asked_for_its_target_again(tells_events: bool) -> None:
+    with stub_gateway(tells_events=tells_events) as gateway:
+        gateway.put("f", 1)
+        playing = Playing(actuator_on(gateway, ["f"]))
+        playing.actuator.apply(up(f=4))
+        with gateway.lock:  # before it is seen with four
+            gateway.scale("f", 0, forced=True)
+            del gateway.functions["f"]
+        playing.until(lambda: not playing.actuator.replicas())
+        gateway.put("f", 1)
+        playing.until(lambda: playing.joined("f") == 4)
+
+
 def test_nobody_grants_nothing() -> None:
-    with stub_gateway() as gateway:
+    with stub_gateway(least=0) as gateway:
         gateway.put("f", 1)
         playing = Playing(actuator_on(gateway, ["f"]))
         gateway.most = 0
         playing.actuator.apply(up(f=2))
-        gateway.most = 100
+        gateway.most = 5
         playing.until(lambda: playing.joined("f") == 2)
 
 
@@ -344,14 +357,14 @@ def spec_of(**more: object) -> RunSpec:
         fleet="document",
         pipeline="document",
         initial_replicas=2,
-        max_replicas=6,
+        max_replicas=5,
         system=FunctionSystem(functions=FUNCTIONS, deadline_s=0.5, cold_start_s=0.25, **more),  # type: ignore[arg-type]
     )
 
 
-def fleet_on(gateway: StubGateway, tmp_path: Path, state: msgspec.Raw | None = None) -> FunctionFleet:
+def fleet_on(gateway: StubGateway, tmp_path: Path, state: msgspec.Raw | None = None, **system: object) -> FunctionFleet:
     endpoints = Endpoints(gateway=gateway.url, redis="redis://127.0.0.1:1/0")  # type: ignore[arg-type]
-    return FunctionFleet(RunDirectory(tmp_path), spec_of(), endpoints, WallClock(), state)
+    return FunctionFleet(RunDirectory(tmp_path), spec_of(**system), endpoints, WallClock(), state)
 
 
 def wait(condition: Callable[[], bool]) -> None:
@@ -369,13 +382,13 @@ def test_a_fleet_deploys_its_functions_and_takes_them_away_again(tells_events: b
         assert fleet.counts() == ReplicaCounts(joined=4)
         deployed = gateway.functions["sha256"].body
         assert deployed["envVars"]["floor_s"] == "0.0125" and deployed["envVars"]["cold_start_s"] == "0.25"
-        assert fleet.actuator.apply(up(sha256=9)).clamped == {"sha256": "9 → 6: cap 6"}
+        assert fleet.actuator.apply(up(sha256=9)).clamped == {"sha256": "9 → 5: cap 5"}
         fleet.stop()
 
         successor = fleet_on(gateway, tmp_path, fleet.snapshot())
         successor.start(lambda: None)
         successor.bring_up()
-        wait(lambda: successor.ready() and successor.actuator.counts("sha256").joined == 6)
+        wait(lambda: successor.ready() and successor.actuator.counts("sha256").joined == 5)
         successor.stop()
         successor.stop_replicas()
         assert gateway.functions == {} and successor.counts().current == 0
@@ -417,6 +430,44 @@ def test_a_function_that_another_run_left_is_changed_and_one_of_this_run_is_left
         wait(again.ready)
         again.stop()
         assert sum(each[0] == "PUT" for each in gateway.asked) == 1
+
+
+def test_secrets_and_images_of_the_user_are_deployed_and_a_missing_secret_ends_the_run(tmp_path: Path) -> None:
+    with stub_gateway() as gateway:
+        gateway.secrets.add("mine")
+        fleet = fleet_on(gateway, tmp_path, image="me/{function}:1", secrets="redis-url,mine", memory_limit="1Gi")
+        fleet.start(lambda: None)
+        fleet.bring_up()
+        wait(fleet.ready)
+        fleet.stop()
+        bodies = [gateway.functions[name].body for name in ("sha256", "pdf")]
+        assert [each["image"] for each in bodies] == ["me/sha256:1", "me/pdf:1"]
+        assert all(each["secrets"] == ["redis-url", "mine"] for each in bodies)
+        assert all(each["limits"] == {"memory": "1Gi"} for each in bodies)
+        fleet.stop_replicas()
+        refused = fleet_on(gateway, tmp_path, secrets="redis-url,theirs")
+        refused.start(lambda: None)
+        refused.bring_up()
+        with pytest.raises(PenstockError, match=r'unable to fetch secrets: secrets .*"theirs.*" not found'):
+            wait(refused.ready)
+        assert gateway.asked.count(("POST", "/system/functions")) == 3 and gateway.functions == {}
+        refused.stop()
+
+
+@pytest.mark.parametrize("max_replicas", [5, 6])
+def test_a_limit_above_ces_ends_the_run_with_its_line(tmp_path: Path, max_replicas: int) -> None:
+    with stub_gateway() as gateway:
+        fleet = fleet_on(gateway, tmp_path)
+        fleet._spec = msgspec.structs.replace(spec_of(), max_replicas=max_replicas)
+        fleet.start(lambda: None)
+        fleet.bring_up()
+        if max_replicas == 5:
+            wait(fleet.ready)
+        else:
+            with pytest.raises(PenstockError, match=r"com\.openfaas\.scale\.max is set too high for Community Edition"):
+                wait(fleet.ready)
+        fleet.stop()
+        assert ("PUT", "/system/functions") not in gateway.asked
 
 
 def test_functions_of_a_user_refuse_the_run_and_survive_it_untouched(tells_events: bool, tmp_path: Path) -> None:
@@ -465,7 +516,7 @@ def test_a_deployment_that_is_refused_is_tried_once_and_leaves_nothing_half_made
 
 @pytest.mark.parametrize("there", [0, 1])
 def test_a_target_that_is_refused_is_asked_for_once(tells_events: bool, there: int) -> None:
-    with stub_gateway(tells_events=tells_events) as gateway:
+    with stub_gateway(tells_events=tells_events, least=0) as gateway:
         gateway.put("f", there)
         gateway.refused = "f"
         playing = Playing(actuator_on(gateway, ["f"]))

@@ -159,6 +159,26 @@ def test_assigned_tells_what_present_members_hold() -> None:
     assert {name: report.phase for name, report in board.members.items()} == {"r-0": "joined", "r-1": "joining"}
 
 
+def test_counts_of_finished_and_late_events_outlive_the_processes_that_counted_them() -> None:
+    planner = AssignmentPlanner(join_timeout_s=3.0)
+
+    def counted(*reports: tuple[str, MemberReport]) -> tuple[int | None, int | None]:
+        for replica, report in reports:
+            planner.report(replica, report)
+        return planner.finished, planner.late
+
+    assert counted() == (None, None)
+    assert counted(("a", MemberReport("joined", 1, (0,)))) == (None, None)  # a consumer that does not count
+    assert counted(("b", MemberReport("joined", 1, (1,), finished=0, late=0))) == (0, 0)
+    assert counted(("b", MemberReport("first-event", 2, (1,), finished=10, late=1))) == (10, 1)
+    assert counted(("b", MemberReport("first-event", 3, (1,), finished=25, late=2))) == (25, 2)
+    again, left = MemberReport("started", 4, finished=0, late=0), MemberReport("left", 6, finished=7, late=5)
+    assert counted(("b", again), ("b", MemberReport("joined", 5, (1,), finished=5, late=5))) == (30, 7)
+    assert counted(("c", MemberReport("first-event", 5, finished=100, late=0))) == (130, 7)
+    planner.forget("c")  # it was killed
+    assert counted(("b", left), ("b", left)) == (132, 7)  # its answer was lost: it is sent twice
+
+
 def test_a_restored_board_goes_on_with_its_waiting_plan() -> None:
     board = board_with("r-0")
     board.propose(ONE, ["r-0"], now_s=0)
@@ -224,3 +244,15 @@ def test_serial_and_epoch_only_grow_and_a_waiting_plan_always_comes_into_force(
     board.tick(now_s + 5)
     assert board.pending is None
     assert (board.current.groups if board.current is not None else ()) == wanted
+
+
+def test_a_late_farewell_is_not_taken_for_a_report_of_the_successor() -> None:
+    planner = AssignmentPlanner(join_timeout_s=5)
+    phases: dict[MemberPhase, int] = {"joined": 10, "leaving": 30, "left": 31}
+    for phase, at_ns in phases.items():
+        planner.report("p-0", MemberReport(phase=phase, at_ns=at_ns))
+    planner.forget("p-0", before_ns=20)
+    assert planner.steps == {}
+    planner.report("p-0", MemberReport(phase="joined", at_ns=40))
+    planner.forget("p-0", before_ns=20)
+    assert planner.steps == {"p-0": {"joined": 40}}

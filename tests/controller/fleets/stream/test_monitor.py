@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from controller.fleets.stream.assignment import AssignmentPlanner, PendingPlan
-from controller.fleets.stream.monitor import ArrivalRates, KafkaMonitor, OffsetReader
+from controller.fleets.stream.monitor import ArrivalRates, KafkaMonitor
+from controller.fleets.stream.offset_reader import OffsetReader
 from infra.local.services import LocalServices
 from penstock.clock import WallClock
 from penstock.contracts import FleetObservation, Monitor, ReplicaCounts
@@ -151,6 +152,38 @@ def test_a_missing_commit_is_unknown_and_not_zero(broker: Broker) -> None:
     assert (observation.arrived, observation.completed, observation.backlog) == (7, None, None)
     assert observation.unknown["partitions.1.committed_offset"] == "no commit yet"
     assert observation.unknown["backlog"] == "unknown for partitions 1, 2"
+
+
+@pytest.mark.smoke
+def test_arrivals_by_slot_are_those_of_the_topic(broker: Broker) -> None:
+    clock = WallClock()
+    monitor = KafkaMonitor.connected(
+        bootstrap=broker.kafka,
+        topic=broker.topic,
+        group=broker.group,
+        partitions=3,
+        clock=clock,
+        period_s=1.0,
+        reads_arrivals=True,
+        fleet="payments",
+        origin_s=clock.now(),
+        counts=lambda: ReplicaCounts(joined=2),
+        plans=lambda: PLANS,
+    )
+    unknown = monitor.observe()
+    assert [each.arrivals_by_slot for each in unknown.partitions] == [None, None, None]
+    assert "partitions.2.arrivals_by_slot" in unknown.unknown
+    deadline = time.monotonic() + 60  # a busy machine leaves gaps, in which arrivals are unknown
+    seen: list[tuple[int, ...]] = []
+    while not any(sum(each) == 10 for each in seen) and time.monotonic() < deadline:
+        broker.send(1, 10)
+        for _ in range(5):
+            time.sleep(0.25)
+            slots = [each.arrivals_by_slot for each in monitor.observe().partitions]
+            assert not slots[0] or sum(slots[0]) == 0
+            seen += [slots[1]] if slots[1] else []
+    monitor.close()
+    assert any(sum(each) == 10 and len(each) == 20 for each in seen), seen
 
 
 @pytest.mark.live

@@ -207,7 +207,7 @@ def test_whatever_is_reported_the_service_answers_and_can_be_written_down(servic
 def test_a_hostile_report_is_refused_and_changes_nothing(service: PlanService, content: bytes) -> None:
     service.propose(GROUPS, [], now_s=0)
     before = get(service)
-    assert send(service, "p-0", content) == 400
+    assert send(service, "p-0", content) in (400, 413)
     assert get(service) == before
     assert post(service, "p-0", "joined", 5) == 204
 
@@ -219,7 +219,7 @@ def test_names_that_report_are_bounded(service: PlanService, monkeypatch: pytest
 
 
 @given(query=st.text(max_size=30), value=st.sampled_from(["nan", "inf", "-1", "9" * 5000, "1e400", ""]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_query_hangs_or_breaks_the_service(service: PlanService, query: str, value: str) -> None:
     for parameters in (
         {"after": value},

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Mapping
 
 import pytest
 
@@ -9,7 +10,10 @@ from controller.fleets.stream.assignment import AssignmentPlanner
 from controller.fleets.stream.plan_service import PlanService
 from controller.fleets.stream.pod_actuator import DeploymentActuator
 from controller.fleets.stream.replica_set import ConsumerReplicaSet
-from penstock.adapters.kubernetes.pods import GOES_FIRST
+from penstock.adapters.kubernetes.deployment import DeploymentObject
+from penstock.adapters.kubernetes.informer import ConflictError, KubernetesError
+from penstock.adapters.kubernetes.pods import DELETION_COST, GOES_FIRST, REPLICA
+from penstock.adapters.kubernetes.replica_pods import ReplicaPods
 from penstock.contracts import Accepted, Decision, Groups, ReplicaEvent
 from penstock.plan import MemberPhase, MemberReport
 from penstock.runspec import RunSpec, ScalerSpec
@@ -271,3 +275,77 @@ def test_all_replicas_end_at_the_end() -> None:
     assert scene.deployment.replicas == 0
     scene.happened += scene.actuator.events()
     assert [scene.life(name)[-1] for name in ("pay-1", "pay-2")] == ["gone", "gone"]
+
+
+def test_a_replica_is_not_gone_while_the_watch_does_not_show_the_name_of_its_pod() -> None:
+    scene = Scene()
+    scene.all_joined(1)
+    scene.scale(2)
+    scene.step(1)
+    late = scene.deployment.pods()
+    scene.deployment.pods = lambda: late  # type: ignore[method-assign]
+    scene.step(1, settle=False)
+    assert set(scene.deployment.names()) == {"pay-1", "pay-2"}
+    scene.says("pay-1", "joined", (0, 1, 3))
+    scene.says("pay-2", "joined", (2,))
+    scene.scale(1, ((0, 1, 2, 3),))
+    scene.step(2, settle=False)
+    assert scene.actuator.replicas()["pay-2"] == "draining", "its pod is there"
+
+
+def test_a_name_whose_answer_was_lost_is_written_again_and_no_other() -> None:
+    scene = Scene()
+    scene.scale(1)
+    scene.step(1)
+    unnamed, annotate = scene.deployment.pods(), scene.deployment.annotate
+
+    def unanswered(pod: str, annotations: Mapping[str, str]) -> None:
+        annotate(pod, annotations)
+        raise KubernetesError("the connection broke")
+
+    scene.deployment.pods = lambda: unnamed  # type: ignore[method-assign]
+    scene.deployment.annotate = unanswered  # type: ignore[method-assign]
+    scene.step(1, settle=False)
+    scene.scale(0)
+    scene.step(1, settle=False)
+    scene.scale(1)
+    scene.step(2, settle=False)
+    assert list(scene.deployment.names()) == ["pay-1"]
+
+
+def test_pods_that_were_to_go_and_then_get_a_replica_lose_their_mark() -> None:
+    scene = Scene()
+    scene.all_joined(1)
+    scene.deployment.edit(3)
+    scene.deployment.settle()
+
+    def refuse(replicas: int, seen: DeploymentObject) -> None:
+        raise ConflictError("the object has been modified")
+
+    scene.deployment.scale = refuse  # type: ignore[method-assign]
+    scene.step(3)
+    assert [pod.deletion_cost for pod in scene.deployment.pods()] == [0, GOES_FIRST, GOES_FIRST]
+    scene.scale(3)
+    scene.step(3)
+    assert set(scene.deployment.names()) == {"pay-1", "pay-2", "pay-3"}
+    assert [pod.deletion_cost for pod in scene.deployment.pods()] == [0, 0, 0]
+
+
+def test_a_deletion_cost_is_not_changed_before_the_watch_has_shown_the_last_one() -> None:
+    deployment = MemoryDeployment(FLEET)
+    deployment.edit(2)
+    deployment.settle()
+    deployment.annotate("pay-0001", {REPLICA: "pay-1", DELETION_COST: str(GOES_FIRST)})
+    deployment.annotate("pay-0002", {REPLICA: "pay-2"})
+    pods, before = ReplicaPods(deployment), deployment.pods()
+    seen, late = pods.look()
+    pods.resize(seen, late, ["pay-1", "pay-2"])
+    assert [pod.deletion_cost for pod in deployment.pods()] == [0, 0], "it stays"
+    deployment.pods = lambda: before  # type: ignore[method-assign]
+    for _ in range(2):
+        pods.resize(*pods.look(), ["pay-2"])
+    assert deployment.scaled == [], "the mark that the watch shows is not there any more"
+    del deployment.pods
+    for _ in range(2):
+        pods.resize(*pods.look(), ["pay-2"])
+    assert deployment.scaled == [1]

@@ -247,3 +247,14 @@ def test_a_replica_on_its_way_out_is_not_counted_on() -> None:
     fleet.drain("pay-1", at_s=1)
     assert staying(fleet, 1, ((0, 1),), {"pay-1": (0, 1), "pay-3": (0,)}) == ["pay-3"]
     assert fleet.replicas.counts().current == 2
+
+
+def test_a_process_that_restarted_unseen_joins_by_the_report_it_made_meanwhile() -> None:
+    """The watch was broken from 2 s on: what it shows until 6 s is the process that ended at 3 s."""
+    fleet = Fleet(joined=1)
+    fleet.look(6)
+    fleet.steps.clear()
+    fleet.says("pay-1", "joined", 4)
+    fleet.programs["pay-1"] = ProgramStatus("pay-1", 999, "active", former_ended_ns=3 * SECOND)
+    fleet.look(6.1)
+    assert fleet.replicas.phases() == {"pay-1": "joined"}

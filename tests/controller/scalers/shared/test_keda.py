@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from controller.scalers.keda_kafka import KedaKafka, capped_lag, even_replicas
@@ -223,7 +222,6 @@ def test_a_queue_that_cannot_be_read_holds() -> None:
 polls = st.lists(st.lists(st.integers(0, 400), min_size=6, max_size=6), min_size=1, max_size=40)
 
 
-@hypothesis_settings(max_examples=60)
 @given(polls, st.integers(0, 2), st.integers(2, 8))
 def test_a_group_has_no_more_replicas_than_allowed_and_wakes_only_by_polls(
     ticks: list[list[int]], least: int, most: int
@@ -237,6 +235,40 @@ def test_a_group_has_no_more_replicas_than_allowed_and_wakes_only_by_polls(
             assert number % 2 == 0 or kafka.replicas == before
         if before == 0:
             assert kafka.replicas <= 1
+
+
+def test_the_hpa_does_not_see_lag_that_persists_and_the_group_stays_awake() -> None:
+    def at(time_s: float, stuck: int, moving: int) -> StreamObservation:
+        """Two partitions with an end of 1000 and these commits."""
+        partitions = (PartitionObservation(0, 1000, stuck), PartitionObservation(1, 1000, moving))
+        return StreamObservation(
+            time_s=time_s, fleet=GROUP, replicas=ReplicaCounts(joined=1), partitions=partitions, unknown={}
+        )
+
+    for excluded, metrics in ((True, [1000, 50, 0, 500]), (False, [1000, 550, 550, 1000])):
+        scaler = make(KedaKafka, exclude_persistent_lag=excluded, allow_idle_consumers=True, min_replicas=1)
+        state, found = scaler.start(1), []
+        for number, moving in enumerate((500, 950, 950, 500)):
+            decision, state = scaler.decide(at(15.0 * number, 500, moving), state)
+            found.append(decision.why[GROUP]["metric"])
+            assert decision.why[GROUP]["active"] is True
+        assert found == metrics
+
+
+@pytest.mark.parametrize(("to_zero", "active", "metric"), [(False, True, 2), (True, False, 0)])
+def test_partitions_without_a_commit_wake_a_group_unless_it_is_told_otherwise(
+    to_zero: bool, active: bool, metric: int
+) -> None:
+    asleep = Group(0, scale_to_zero_on_invalid_offset=to_zero)
+    decision = asleep.tick(0.0, [None, None])
+    assert (decision.why[GROUP]["active"], decision.why[GROUP]["metric"]) == (active, metric)
+    assert asleep.replicas == int(active)
+
+
+def test_what_is_not_emulated_of_the_trigger_is_refused_by_name() -> None:
+    with pytest.raises(PenstockError, match=r"unknown parameter 'keda-kafka.partition_limitation'"):
+        make(KedaKafka, partition_limitation="1-3")
+    assert "``partitionLimitation`` is not emulated" in " ".join(str(KedaKafka.Parameters.__doc__).split())
 
 
 def test_kedas_own_contradiction_and_impossible_values_are_told() -> None:

@@ -3,7 +3,7 @@
 from math import floor
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from controller.queueing.rounding import TOLERANCE
@@ -41,7 +41,6 @@ def test_every_partition_is_packed_once_and_no_bin_is_overfull(load: Load, size:
         assert sum(rates[item] for item in group) <= size.rate_per_s + 2 * TOLERANCE
 
 
-@settings(max_examples=60, deadline=None)
 @given(loads(most=7), sizes)
 def test_no_packing_beats_the_exact_minimum(load: Load, size: Bin) -> None:
     assert fewest_bins(load, size) <= least_loaded(load, size).bins
@@ -52,13 +51,11 @@ def test_starting_at_the_volume_bound_changes_nothing(load: Load, size: Bin) -> 
     assert least_loaded(load, size) == least_loaded(load, size, first=1)
 
 
-@settings(max_examples=300, deadline=None)
 @given(loads(most=60), sizes, st.none() | st.integers(1, 20))
 def test_the_fast_version_equals_the_readable_one(load: Load, size: Bin, most: int | None) -> None:
     assert least_loaded_fast(load, size, most=most) == least_loaded(load, size, first=1, most=most)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(20, 10), (20, 40), (60, 2), (20, 0), (0, 10)]), sizes)
 def test_the_fast_version_equals_the_readable_one_with_many_partitions(
     seed: int, mix: tuple[int, int], size: Bin

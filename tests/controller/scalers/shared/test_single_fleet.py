@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scalers.shared.base import CannotDecide, check_known, resize
@@ -66,7 +66,6 @@ def test_a_second_reading_at_the_same_time_replaces_the_first() -> None:
     assert filled((0, 0), (10, 20), (10, 30)).samples == ((0, 0), (10, 30))
 
 
-@settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 500), min_size=2, max_size=60),
     st.sampled_from([1.0, 2.5, 5.0]),

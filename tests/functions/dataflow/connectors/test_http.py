@@ -49,8 +49,12 @@ class Client:
     async def raw(self, content: bytes) -> asyncio.StreamWriter:
         """Bytes of a client that does not wait for an answer."""
         _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(content)
-        await writer.drain()
+        try:
+            writer.write(content)
+            await writer.drain()
+        except BaseException:
+            writer.close()
+            raise
         return writer
 
 

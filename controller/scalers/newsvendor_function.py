@@ -1,0 +1,372 @@
+"""newsvendor for pipelines of functions with a deadline: replicas that idle against requests that come too late.
+
+The deadline says until when each request has to start at each function. How many have to start soon is known from past
+arrivals as far as the slack reaches back, and forecast beyond it. A replica that is added costs its start-up time, one
+that finds no work costs its idle time, and a request that can no longer start in time costs λ. Work itself costs the
+same at any number of replicas: to let requests wait within the slack is free. docs/newsvendor.md explains the method.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import ClassVar, Final, NamedTuple
+
+import msgspec
+
+from controller.scalers.shared.base import TOLERANCE_S, BaseScaler, CannotDecide, check_known, resize
+from controller.scalers.shared.newsvendor import PRICE_GAIN, Price, expected_above
+from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
+from controller.scalers.shared.single_fleet import merged
+from penstock.contracts import Decision, FunctionObservation, FunctionStatus, Term, hold
+
+LEVEL_GAIN: Final = 0.1
+TREND_GAIN: Final = 0.1
+DISPERSION_GAIN: Final = 0.05
+ROUNDING: Final = 0.25
+"""Variance of a count that is known, in requests²: services begin one by one."""
+REACTION_TICKS: Final = 2
+"""Decision intervals that requests must survive beyond a start-up: until the next decision, and until it helps."""
+REMOVAL: Final = 0.15
+"""Of a start-up, what the removal of a replica costs: it may be wanted again."""
+HEAD: Final = 0.5
+"""Of a service time, how much earlier than necessary a request is to start."""
+PRICE_UNIT_S: Final = 0.005
+"""Service time for which the limits of the price were chosen. λ is in proportion to the service time."""
+FIRST_PRICE: Final = 0.00025
+RARITY: Final = 1.3
+"""The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
+CALM_LATE: Final = 0.2
+"""Allowed late requests per interval below which the price changes more slowly: fewer tell less."""
+TAIL: Final = 6.0
+"""Standard deviations above the mean demand up to which replicas are tried."""
+TIE: Final = 1e-9
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Arrivals of the pipeline: ``readings`` as (time in s, count), and Holt's level and trend of their rate.
+
+    ``dispersion``: squared error over mean of the counts between readings, 1 for Poisson arrivals.
+    """
+
+    readings: tuple[tuple[float, int], ...] = ()
+    level_per_s: float | None = None
+    trend: float = 0.0
+    dispersion: float = 1.0
+
+    def updated(self, time_s: float, arrived: int, keep_s: float) -> "Forecast":
+        """With one more reading, without those that are older than ``keep_s`` and not needed to interpolate.
+
+        A count or a time that fell is of a pipeline that was started anew.
+        """
+        if self.readings and (time_s < self.readings[-1][0] - TOLERANCE_S or arrived < self.readings[-1][1]):
+            return Forecast(((time_s, arrived),))
+        if not self.readings or time_s <= self.readings[-1][0] + TOLERANCE_S:
+            return msgspec.structs.replace(self, readings=(*self.readings[:-1], (time_s, arrived)))
+        before_s, before = self.readings[-1]
+        elapsed_s, count = time_s - before_s, arrived - before
+        old = sum(at_s <= time_s - keep_s for at_s, _ in self.readings)
+        readings = (*self.readings[max(0, old - 1) :], (time_s, arrived))
+        if self.level_per_s is None:
+            return Forecast(readings, count / elapsed_s)
+        expected_per_s = max(0.0, self.level_per_s + self.trend * elapsed_s)
+        error_per_s = count / elapsed_s - expected_per_s
+        relative = (error_per_s * elapsed_s) ** 2 / max(1.0, expected_per_s * elapsed_s)
+        level_per_s = max(0.0, expected_per_s + LEVEL_GAIN * error_per_s)
+        return Forecast(
+            readings,
+            level_per_s,
+            max(-level_per_s, self.trend + TREND_GAIN * LEVEL_GAIN * error_per_s / elapsed_s),
+            self.dispersion + DISPERSION_GAIN * (relative - self.dispersion),
+        )
+
+    @property
+    def rate_per_s(self) -> float:
+        """The level; 0 before two readings."""
+        return self.level_per_s or 0.0
+
+    def count_at(self, after_s: float) -> float:
+        """Requests that have arrived ``after_s`` seconds after the last reading: expected ones, or before it (below 0)
+        those that were read, interpolated.
+        """
+        later_s, later = self.readings[-1]
+        if after_s > 0:
+            return later + after_s * (self.rate_per_s + max(0.0, self.rate_per_s + self.trend * after_s)) / 2
+        at_s = later_s + after_s
+        for before_s, before in reversed(self.readings):
+            if before_s <= at_s:
+                part = (at_s - before_s) / (later_s - before_s) if later_s > before_s else 0.0
+                return before + (later - before) * part
+            later_s, later = before_s, before
+        return float(later)
+
+    def variance(self, over_s: float) -> float:
+        """Of the requests that arrive within ``over_s`` seconds from now: their own, and that of the level."""
+        if over_s <= 0:
+            return ROUNDING
+        own = max(1.0, self.dispersion) * self.rate_per_s * over_s
+        return ROUNDING + own * (1 + over_s * LEVEL_GAIN / (2 - LEVEL_GAIN))
+
+
+class NewsvendorFunctionState(msgspec.Struct, frozen=True):
+    """What is learned, and ``asked``: when how many replicas of each function were asked for that may still start."""
+
+    forecast: Forecast = Forecast()
+    price: Price = Price()
+    asked: dict[str, tuple[tuple[float, int], ...]] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewsvendorFunctionParameters(BoundedParameters):
+    """``slo_share`` of the requests is to leave the pipeline before its deadline. ``price_s`` fixes λ in
+    replica-seconds per late request; None: it is found from the share. ``start_up_s``: from the request of a replica
+    until it serves.
+    """
+
+    slo_share: OpenShare = 0.99
+    start_up_s: NotNegative = 1.0
+    price_s: Positive | None = None
+
+
+class Function(NamedTuple):
+    """One function as it is now. ``started``: requests whose service began. ``slack_s``: age at which a request has to
+    start here at the latest. ``starting``: replicas that do not serve yet, as (s until they do, number).
+    """
+
+    status: FunctionStatus
+    completed: int
+    in_flight: int
+    service_s: float
+    slack_s: float
+    after: Sequence[str]
+    starting: Sequence[tuple[float, int]]
+
+    @property
+    def started(self) -> int:
+        """Requests whose service began."""
+        return self.completed + self.in_flight
+
+    def capacity(self, replicas: int, within_s: float, start_up_s: float) -> float:
+        """Requests that so many replicas can start to serve within a time: those that serve now, those that start, in
+        the order in which they were asked for, and new ones.
+        """
+        left = replicas
+        seconds = 0.0
+        for until_s, number in ((0.0, self.status.replicas.joined), *self.starting, (start_up_s, replicas)):
+            these = min(left, number)
+            seconds += these * max(0.0, within_s - until_s)
+            left -= these
+        return seconds / self.service_s
+
+
+class Plan:
+    """Starts and ends of service that are expected of the functions that were decided about."""
+
+    def __init__(self, forecast: Forecast, start_up_s: float) -> None:
+        self.forecast, self.start_up_s = forecast, start_up_s
+        self.chosen: dict[str, tuple[Function, int]] = {}
+
+    def delivered(self, function: Function, after_s: float) -> float:
+        """Requests that reach a function within ``after_s``, counted from the first: what its predecessors finish."""
+        if not function.after:
+            return self.forecast.count_at(after_s)
+        return min(self.finished(name, after_s) for name in function.after)
+
+    def finished(self, name: str, after_s: float) -> float:
+        """Requests that a function has finished by then."""
+        function, replicas = self.chosen[name]
+        since_s = after_s - function.service_s
+        if since_s < 0:
+            return function.completed + function.in_flight * after_s / function.service_s
+        capacity = function.started + function.capacity(replicas, since_s, self.start_up_s)
+        return min(capacity, max(function.started, self.delivered(function, since_s)))
+
+
+class Outlook(NamedTuple):
+    """One function's requests: ``due`` have to start within ``horizon_s``, with their ``variance``, and ``work`` may
+    start before the next decision, with ``work_variance``.
+    """
+
+    function: Function
+    due: float
+    variance: float
+    work: float
+    work_variance: float
+    horizon_s: float
+    interval_s: float
+    start_up_s: float
+    price_s: float
+
+    def late(self, replicas: int) -> float:
+        """Expected requests that come too late whatever is decided next."""
+        return expected_above(
+            self.due, self.variance, self.function.capacity(replicas, self.horizon_s, self.start_up_s)
+        )
+
+    def idle_s(self, replicas: int) -> float:
+        """Expected idle replica-seconds until the next decision of the replicas that there are already."""
+        capacity = self.function.capacity(replicas, self.interval_s, self.start_up_s)
+        served = self.work - expected_above(self.work, self.work_variance, capacity)
+        return min(replicas, self.function.status.replicas.current) * self.interval_s - served * self.function.service_s
+
+    def changed_s(self, replicas: int) -> float:
+        """Replica-seconds of the change itself: of each that is added its start-up, of each that is removed a part."""
+        more = replicas - self.function.status.replicas.current
+        return max(self.start_up_s, self.interval_s) * (more if more >= 0 else -REMOVAL * more)
+
+    def cost(self, replicas: int) -> float:
+        """J(n) in replica-seconds."""
+        return self.idle_s(replicas) + self.changed_s(replicas) + self.price_s * self.late(replicas)
+
+
+class NewsvendorFunction(BaseScaler[NewsvendorFunctionParameters, NewsvendorFunctionState]):
+    """For each function, the least idle time + start-ups + price · expected late requests."""
+
+    name: ClassVar[str] = "newsvendor-function"
+    paper: ClassVar[str] = "own method: docs/newsvendor.md; loss function of Arrow, Harris, Marschak 1951"
+    fleets: ClassVar[type[FunctionObservation]] = FunctionObservation
+
+    def decide(
+        self, observation: FunctionObservation, state: NewsvendorFunctionState
+    ) -> tuple[Decision, NewsvendorFunctionState]:
+        """Learn from the readings, and decide about the functions in the order of the pipeline."""
+        p, forecast = self.parameters, state.forecast
+        price = updated_price(state.price, observation, p)
+        try:
+            check_known(observation, "arrived", "deadline_s")
+            assert observation.arrived is not None and observation.deadline_s is not None
+            keep_s = observation.deadline_s + p.decision_interval_s
+            forecast = forecast.updated(observation.time_s, observation.arrived, keep_s)
+            if forecast.level_per_s is None:
+                raise CannotDecide("no rate yet: this is the first reading of the arrivals")
+            functions = read(observation, observation.deadline_s, state, p)
+        except CannotDecide as reason:
+            following = NewsvendorFunctionState(forecast, price, state.asked)
+            return hold(observation.fleet, str(reason)), following
+        assert price.value is not None
+        plan, decisions, asked = Plan(forecast, p.start_up_s), dict[str, Decision](), dict(state.asked)
+        for function in functions:
+            price_s = p.price_s or price.value * function.service_s / PRICE_UNIT_S
+            outlook = outlook_of(function, plan, price_s, p)
+            replicas = cheapest(outlook, p)
+            fleet, more = function.status.fleet, replicas - function.status.replicas.current
+            plan.chosen[fleet] = function, replicas
+            decisions[fleet] = resize(function.status, replicas, terms(outlook, replicas, forecast, p))
+            known = tuple((observation.time_s + until_s - p.start_up_s, count) for until_s, count in function.starting)
+            asked[fleet] = (*known, (observation.time_s, more)) if more > 0 else known
+        return merged(decisions), NewsvendorFunctionState(forecast, price, asked)
+
+
+def updated_price(price: Price, observation: FunctionObservation, p: NewsvendorFunctionParameters) -> Price:
+    """With the counts of requests that left the pipeline."""
+    allowed = 1 - p.slo_share
+    if price.value is None:
+        price = price.beginning(FIRST_PRICE / allowed**RARITY)
+    gain = PRICE_GAIN * min(1.0, allowed * price.usual / CALM_LATE) if price.usual else PRICE_GAIN
+    return price.updated(observation.finished, observation.missed, p.slo_share, gain)
+
+
+def read(
+    observation: FunctionObservation,
+    deadline_s: float,
+    state: NewsvendorFunctionState,
+    p: NewsvendorFunctionParameters,
+) -> list[Function]:
+    """The functions, from the first to the last. Raises CannotDecide for an unknown reading."""
+    parts = observation.functions
+    if not parts:
+        raise CannotDecide("no function is known that could be scaled")
+    for part in parts:
+        check_known(part, "completed", "in_flight", "service_rate_per_s", "after")
+    service_s = {part.fleet: 1 / part.service_rate_per_s for part in parts if part.service_rate_per_s}
+    remaining_s: dict[str, float] = {}
+    for part in reversed(parts):
+        following = [remaining_s[each.fleet] for each in parts if part.fleet in (each.after or ())]
+        remaining_s[part.fleet] = service_s[part.fleet] + max(following, default=0.0)
+    return [
+        Function(
+            part,
+            part.completed or 0,
+            part.in_flight or 0,
+            service_s[part.fleet],
+            deadline_s - remaining_s[part.fleet] - HEAD * service_s[part.fleet],
+            part.after or (),
+            starting(part, state.asked.get(part.fleet, ()), p.start_up_s),
+        )
+        for part in parts
+    ]
+
+
+def starting(
+    part: FunctionStatus, asked: Sequence[tuple[float, int]], start_up_s: float
+) -> tuple[tuple[float, int], ...]:
+    """Replicas that do not serve yet, those first that will first: the last that were asked for are the ones that still
+    start. Those that somebody else asked for need a whole start-up.
+    """
+    left, found = part.replicas.requested + part.replicas.started, list[tuple[float, int]]()
+    for at_s, number in reversed(asked):
+        if these := min(left, number):
+            found.append((max(0.0, at_s + start_up_s - part.time_s), these))
+            left -= these
+    return (*reversed(found), *(((start_up_s, left),) if left else ()))
+
+
+def outlook_of(function: Function, plan: Plan, price_s: float, p: NewsvendorFunctionParameters) -> Outlook:
+    """Requests that have to start, at most those that arrive here, and those that may start soon."""
+    forecast, horizon_s = plan.forecast, p.start_up_s + REACTION_TICKS * p.decision_interval_s
+    ahead_s = horizon_s - function.slack_s
+    required, delivered = forecast.count_at(ahead_s), plan.delivered(function, horizon_s)
+    work = max(0.0, plan.delivered(function, p.decision_interval_s) - function.started)
+    first = not function.after
+    return Outlook(
+        function,
+        due=min(required, delivered) - function.started,
+        variance=forecast.variance(ahead_s) if first or required <= delivered else ROUNDING,
+        work=work,
+        work_variance=forecast.variance(p.decision_interval_s) if first else ROUNDING,
+        horizon_s=horizon_s,
+        interval_s=p.decision_interval_s,
+        start_up_s=p.start_up_s,
+        price_s=price_s,
+    )
+
+
+def cheapest(outlook: Outlook, p: NewsvendorFunctionParameters) -> int:
+    """The number of replicas with the least cost, the present one if none is cheaper."""
+    function, now = outlook.function, outlook.function.status.replicas.current
+    most_due = max(0.0, outlook.due + TAIL * sqrt(outlook.variance))
+    served_s = REACTION_TICKS * p.decision_interval_s
+    enough = p.bounded(max(now, now + ceil(most_due * function.service_s / served_s)))
+    best = p.bounded(now)
+    least = outlook.cost(best)
+    for replicas in range(p.bounded(1), enough + 1):
+        cost = outlook.cost(replicas)
+        if cost < least - TIE:
+            best, least = replicas, cost
+    return best
+
+
+def terms(outlook: Outlook, chosen: int, forecast: Forecast, p: NewsvendorFunctionParameters) -> Mapping[str, Term]:
+    """The arithmetic: what is due, and the trade of one replica fewer, the chosen number, and one more."""
+    candidates = [each for each in (chosen - 1, chosen, chosen + 1) if p.bounded(each) == each]
+    return {
+        "rate_per_s": forecast.rate_per_s,
+        "trend": forecast.trend,
+        "dispersion": forecast.dispersion,
+        "service_s": outlook.function.service_s,
+        "slack_s": outlook.function.slack_s,
+        "started": outlook.function.started,
+        "horizon_s": outlook.horizon_s,
+        "due": outlook.due,
+        "variance": outlook.variance,
+        "work": outlook.work,
+        "price_s": outlook.price_s,
+        "slo_share": p.slo_share,
+        "replicas": outlook.function.status.replicas.current,
+        "candidates": candidates,
+        "idle_s": [outlook.idle_s(each) for each in candidates],
+        "change_s": [outlook.changed_s(each) for each in candidates],
+        "late": [outlook.late(each) for each in candidates],
+        "cost": [outlook.cost(each) for each in candidates],
+        "chosen": candidates.index(chosen),
+        "wanted": chosen,
+    }

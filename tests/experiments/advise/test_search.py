@@ -1,0 +1,100 @@
+"""The search on made-up outcomes: settings come from the first part alone, and what is proven is the cheapest."""
+
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from experiments.advise.search import PARTS, Search
+from experiments.advise.settings import Setting, Space
+from experiments.advise.trial import NO_LIMITS, Limits, Outcome
+from experiments.advise.trials import PartName, Trials, Wanted
+
+Does = Callable[[Wanted], tuple[float, float]]
+"""(share, replica-minutes) of a trial."""
+SPACE = Space("any", {"replicas": (1.0, 2.0, 4.0, 8.0), "idle": (0.0, 1.0, 2.0)}, ())
+
+
+class Landscape:
+    """Stands for ``Trials``: outcomes by a formula, and what was asked for in order."""
+
+    def __init__(self, does: Does, minutes: dict[PartName, float]) -> None:
+        self.parts = {name: SimpleNamespace(minutes=length) for name, length in minutes.items()}
+        self.outcomes: dict[Wanted, Outcome] = {}
+        self.asked: list[Wanted] = []
+        self._does = does
+
+    def measure(self, wanted: Iterable[Wanted], _: Any, limits: Limits = NO_LIMITS) -> None:
+        for each in wanted:
+            self.asked.append(each)
+            share, cost = self._does(each)
+            self.outcomes[each] = Outcome(slo_share=share, replica_minutes=cost)
+
+    def found(self, wanted: Wanted, _: Limits = NO_LIMITS) -> Outcome | None:
+        return self.outcomes.get(wanted)
+
+
+def replicas_of(setting: Setting) -> float:
+    return float(dict(setting).get("replicas", 1.0))
+
+
+def enough(needed: dict[PartName, float]) -> Does:
+    """A setting keeps all events from ``needed`` replicas on, and costs what it has; ``idle`` has no effect."""
+    return lambda each: (1.0 if replicas_of(each.setting) >= needed[each.part] else 0.5, replicas_of(each.setting))
+
+
+def searched(does: Does, minutes: dict[PartName, float]) -> tuple[Landscape, Search]:
+    land = Landscape(does, minutes)
+    return land, Search(cast(Trials, land), cast(Any, None), wanted_share=0.99, seeds=(1, 2))
+
+
+def test_nothing_is_known_of_the_rest_when_settings_are_chosen() -> None:
+    land, search = searched(enough({"first": 3.0, "rest": 3.0}), {"first": 5, "rest": 5})
+    search.choose([SPACE])
+    assert {each.part for each in land.asked} == {"first"}
+    chosen = {each.setting for each in land.asked}
+    best = search.prove([SPACE])[0]
+    assert best.met and best.setting in chosen
+    assert 3.0 <= best.cost < 3.2, "refined from 4"
+
+
+def test_what_the_first_part_does_not_keep_is_not_proven() -> None:
+    land, search = searched(enough({"first": 4.0, "rest": 1.0}), {"first": 5, "rest": 5})
+    search.choose([SPACE])
+    assert search.prove([SPACE])[0].cost >= 4.0, "1 replica would do on the rest, which may not choose it"
+    assert all(replicas_of(each.setting) >= 4.0 for each in land.asked if each.part == "rest")
+
+
+def test_of_settings_that_did_the_same_one_is_proven() -> None:
+    land, search = searched(enough({"first": 2.0, "rest": 2.0}), {"first": 5, "rest": 5})
+    search.choose([SPACE])
+    search.prove([SPACE])
+    assert sum(each.part == "first" and replicas_of(each.setting) == 2.0 for each in land.asked if each.seed == 1) > 3
+    proven = [replicas_of(each.setting) for each in land.asked if each.part == "rest" and each.seed == 1]
+    assert proven.count(2.0) <= 2, "the front's and the cheapest one"
+
+
+def test_an_excerpt_suggests_and_the_whole_first_part_decides() -> None:
+    # The excerpt has fewer bursts than the whole: what is enough there is not.
+    minutes: dict[PartName, float] = {"excerpt": 10, "first": 30, "rest": 30}
+    land, search = searched(enough({"excerpt": 2.0, "first": 4.0, "rest": 4.0}), minutes)
+    search.choose([SPACE])
+    tried = {name: sum(each.part == name for each in land.asked) for name in (*PARTS, "excerpt")}
+    assert tried["rest"] == 0 and tried["first"] < tried["excerpt"]
+    assert search.prove([SPACE])[0].cost >= 4.0
+
+
+def test_a_dear_scaler_that_is_proven_is_not_the_answer_while_a_cheaper_one_may_be() -> None:
+    # One scaler is the cheapest on the first part and fails on the rest; the cheapest settings of another fail there.
+    static, fooled = Space("static", {}, ()), Space("fooled", {}, ())
+
+    def does(each: Wanted) -> tuple[float, float]:
+        if each.scaler == "static":
+            return 1.0, 100.0
+        if each.scaler == "fooled":
+            return 1.0 if each.part == "first" else 0.5, 0.5
+        return enough({"first": 2.0, "rest": 3.5})(each)
+
+    _, search = searched(does, {"first": 5, "rest": 5})
+    search.choose([SPACE, static, fooled])
+    best = search.prove([SPACE, static, fooled])[0]
+    assert (best.scaler, best.met) == ("any", True) and best.cost < 5

@@ -1,0 +1,63 @@
+"""A trial is given up as soon as it exceeds a limit; limits that it keeps change nothing."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from experiments.advise.request import AdviceRequest
+from experiments.advise.session import prepare
+from experiments.advise.trial import Limits, Trial, simulate
+from experiments.advise.trials import Trials, Wanted
+
+RatesFile = Callable[[Iterable[float]], Path]
+
+
+@pytest.fixture
+def trial(tmp_path: Path, rates_file: RatesFile) -> Trial:
+    """A fleet of rps under load that it is too small for at first."""
+    request = AdviceRequest(trace=rates_file(([50.0] * 20 + [600.0] * 20) * 4), slo=0.5, scalers="rps")
+    session = prepare(request, tmp_path)
+    return Trials(session.parts, session.options, tmp_path / "trials.jsonl").trial(Wanted("rps", (), "first", 1))
+
+
+def limited(trial: Trial, late_share: float, replica_minutes: float) -> Trial:
+    return msgspec.structs.replace(trial, limits=Limits(late_share=late_share, replica_minutes=replica_minutes))
+
+
+def test_limits_that_are_kept_change_nothing(trial: Trial) -> None:
+    outcome = simulate(trial)
+    assert 0 < outcome.slo_share < 0.99, "the test needs late events"
+    assert simulate(limited(trial, 1 - outcome.slo_share, 1.1 * outcome.replica_minutes)) == outcome
+
+
+def test_too_many_late_events_or_too_high_a_cost_end_a_trial(trial: Trial) -> None:
+    outcome = simulate(trial)
+    late = simulate(limited(trial, (1 - outcome.slo_share) / 2, 1e9))
+    dear = simulate(limited(trial, 1.0, outcome.replica_minutes / 2))
+    assert late.given_up and dear.given_up and not outcome.given_up
+    assert late.slo_share < 0.99, "an estimate from what has arrived so far"
+    assert dear.replica_minutes == pytest.approx(outcome.replica_minutes, rel=0.5)
+
+
+def test_what_was_given_up_is_tried_again_without_limits_and_stays_given_up_with_them(
+    tmp_path: Path, rates_file: RatesFile
+) -> None:
+    request = AdviceRequest(trace=rates_file(([50.0] * 20 + [600.0] * 20) * 2), slo=0.5, scalers="rps")
+    session = prepare(request, tmp_path)
+    file, wanted, limits = tmp_path / "trials.jsonl", Wanted("rps", (), "first", 1), Limits(late_share=0.001)
+    known = Trials(session.parts, session.options, file)
+
+    def carry_out(trials: list[Trial], tell: Callable[[int, object], None]) -> None:
+        for number, each in enumerate(trials):
+            tell(number, simulate(each))
+
+    known.measure([wanted], carry_out, limits)  # type: ignore[arg-type]
+    assert known.found(wanted) is None
+    given_up = known.found(wanted, limits)
+    known.measure([wanted], carry_out)  # type: ignore[arg-type]
+    for trials in (known, Trials(session.parts, session.options, file)):  # as it was, and as it is read again
+        whole = trials.found(wanted)
+        assert whole is not None and not whole.given_up
+        assert trials.found(wanted, limits) == given_up and trials.number == 1
