@@ -64,7 +64,7 @@ def others(cluster: Kubectl) -> Iterator[None]:
 
 @pytest.mark.cluster
 def test_the_api_server_takes_the_examples_for_keda(others: None, namespace: Kubectl) -> None:
-    for file in sorted(set(EXAMPLES.glob("*.yaml")) - {EXAMPLES / "tls-patch.yaml"}):
+    for file in sorted(set(EXAMPLES.glob("*.yaml")) - set(EXAMPLES.glob("*-patch.yaml"))):
         said = namespace.run("apply", "--dry-run=server", f"--filename={file}").decode()
         objects = [each for each in yaml.safe_load_all(file.read_text()) if each]
         assert said.count("(server dry run)") == len(objects)
@@ -83,6 +83,12 @@ def test_the_api_server_takes_the_examples_for_keda(others: None, namespace: Kub
     (scaler,) = namespace.get("deployment", "penstock-keda")["spec"]["template"]["spec"]["containers"]
     assert "grpc" not in scaler["readinessProbe"] and scaler["readinessProbe"]["tcpSocket"]
     assert "--tls-cert=/tls/tls.crt" in scaler["args"]
+    namespace.run("patch", "deployment", "penstock-keda", f"--patch-file={EXAMPLES / 'kafka-patch.yaml'}")
+    patched = namespace.get("deployment", "penstock-keda")["spec"]["template"]["spec"]
+    given = {each["name"] for each in patched["containers"][0]["env"]}
+    assert {"PENSTOCK_KAFKA_SECURITY_PROTOCOL", "PENSTOCK_KAFKA_SASL_PASSWORD_FILE"} <= given
+    # the two patches do not displace each other
+    assert {"/tls", "/kafka"} <= {each["mountPath"] for each in patched["containers"][0]["volumeMounts"]}
     namespace.run("delete", "deployment", "penstock-keda")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from grafana import generate
 from penstock import metrics
@@ -354,3 +355,15 @@ def test_the_overview_is_of_the_whole_and_says_how_old_its_figures_are() -> None
     )
     assert panel("overview", "Newest tick")["targets"][0]["instant"]
     assert [each["title"] for each in panels(read(generate.FOLDER / "overview.json")) if " now" in each["title"]] == []
+
+
+@pytest.mark.parametrize("board", [file.stem for file in BOARDS])
+def test_a_cluster_is_given_the_board(board: str) -> None:
+    made = yaml.safe_load((generate.FOLDER.parent / "kustomization.yaml").read_text())["configMapGenerator"]
+    (name,) = (each["name"] for each in made if each.get("files") == [f"dashboards/{board}.json"])
+    manifests = (ROOT / "infra" / "kubernetes" / "grafana" / "grafana.yaml").read_text()
+    (deployment,) = (each for each in yaml.safe_load_all(manifests) if each["kind"] == "Deployment")
+    volumes = {each["name"]: each for each in deployment["spec"]["template"]["spec"]["volumes"]}
+    assert {"configMap": {"name": name}} in volumes["boards"]["projected"]["sources"]
+    # `kubectl apply` keeps the object once more, as text within text, among annotations of 256 KiB at most
+    assert len(json.dumps(json.dumps((generate.FOLDER / f"{board}.json").read_text()))) < 2**18
