@@ -25,26 +25,36 @@ class NoAnswerError(Exception):
     """The gateway gave no answer; the text is the reason."""
 
 
-async def serving(pool: HttpPool, functions: Sequence[str]) -> dict[str, int]:
-    """Serving replicas by function; functions that are not deployed are missing. A gateway other than Penstock's gives
-    OpenFaaS' available replicas. Raises NoAnswerError.
-    """
-    found: dict[str, int] = {}
-    try:
-        reply = await pool.call("GET", "/penstock/functions", timeout_s=TIMEOUT_S, authorised=True)
-        if reply.status == 200:
-            found = {each.name: each.serving for each in _reports.decode(reply.body)}
-        elif reply.status in UNKNOWN_PATH:
-            reply = await pool.call("GET", "/system/functions", timeout_s=TIMEOUT_S, authorised=True)
+class ServingReplicas:
+    """Reads them from a gateway: Penstock's own, or any other, which is asked once whether it is Penstock's."""
+
+    def __init__(self, pool: HttpPool) -> None:
+        self._pool = pool
+        self._is_penstock = True
+
+    async def read(self, functions: Sequence[str]) -> dict[str, int]:
+        """Serving replicas by function; functions that are not deployed are missing. A gateway other than Penstock's
+        gives OpenFaaS' available replicas. Raises NoAnswerError.
+        """
+        try:
+            found = await self._read()
+        except (NotConnectedError, TimeoutError, *LOST) as error:
+            raise NoAnswerError(f"{type(error).__name__}: {error}") from None
+        except msgspec.DecodeError as error:
+            raise NoAnswerError(f"not an answer of a gateway: {error}") from None
+        return {name: found[name] for name in functions if name in found}
+
+    async def _read(self) -> dict[str, int]:
+        if self._is_penstock:
+            reply = await self._pool.call("GET", "/penstock/functions", timeout_s=TIMEOUT_S, authorised=True)
             if reply.status == 200:
-                found = {each.name: each.available_replicas for each in _deployed.decode(reply.body)}
-        if reply.status != 200:
-            raise NoAnswerError(f"it answers {reply.status} to a request for its functions")
-    except (NotConnectedError, TimeoutError, *LOST) as error:
-        raise NoAnswerError(f"{type(error).__name__}: {error}") from None
-    except msgspec.DecodeError as error:
-        raise NoAnswerError(f"not an answer of a gateway: {error}") from None
-    return {name: found[name] for name in functions if name in found}
+                return {each.name: each.serving for each in _reports.decode(reply.body)}
+            self._is_penstock = reply.status not in UNKNOWN_PATH
+        if not self._is_penstock:
+            reply = await self._pool.call("GET", "/system/functions", timeout_s=TIMEOUT_S, authorised=True)
+            if reply.status == 200:
+                return {each.name: each.available_replicas for each in _deployed.decode(reply.body)}
+        raise NoAnswerError(f"it answers {reply.status} to a request for its functions")
 
 
 async def watch(
@@ -52,9 +62,10 @@ async def watch(
 ) -> None:
     """``report`` the serving replicas until cancelled; nothing while the gateway gives no answer."""
     trouble = LogOnce(log, "gateway: %s")
+    gateway = ServingReplicas(pool)
     while True:
         try:
-            report(await serving(pool, functions))
+            report(await gateway.read(functions))
         except NoAnswerError as error:
             trouble.note(error)
         else:

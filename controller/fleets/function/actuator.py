@@ -34,6 +34,12 @@ SETTLE_NS: Final = 1_000_000_000
 """A gateway that shows fewer wanted replicas than requested after this long has cut the target."""
 LOOK_NS: Final = 2 * NANOS_PER_SECOND
 """The numbers of a gateway that reports events are read this often: another client may change them."""
+REST_NS: Final = NANOS_PER_SECOND
+"""Those of any other gateway, once all replicas are there: it asks its Prometheus for each answer."""
+UPDATE_NS: Final = 5 * NANOS_PER_SECOND
+"""An update that the gateway has taken and that is not in its status after this long was not carried out: faas-netes
+answers 200 where it has failed.
+"""
 FORGET_NS: Final = 60 * NANOS_PER_SECOND
 """After this long a target that was cut may be requested again."""
 
@@ -42,7 +48,8 @@ class Target(msgspec.Struct, kw_only=True):
     """What is requested of one function. ``wanted``: its target, None before the first; ``asked``: what was requested
     last, at ``asked_ns``; ``reached``: the gateway has shown it since; ``refused``: it has said no; ``shown``: wanted
     replicas that the gateway showed before that; ``granted``: to what it cut a target, at ``granted_ns``;
-    ``there``: the gateway has the function; ``deployment``: how it is to be deployed, None once it is.
+    ``there``: the gateway has the function; ``deployment``: how it is to be deployed, None once it is;
+    ``updated_ns``: when the gateway took that as an update.
     """
 
     wanted: int | None = None
@@ -55,6 +62,7 @@ class Target(msgspec.Struct, kw_only=True):
     granted_ns: int = 0
     there: bool = True
     deployment: FunctionDeployment | None = None
+    updated_ns: int | None = None
 
     def cut(self, target: int) -> int:
         """The target, or what the gateway has granted of one lately."""
@@ -170,8 +178,11 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
                     self._delete_own(self._api.functions())
                     self._refusal = str(error)
                     raise
-            if self._ask() and not self._reports_events:
-                there = None  # to be read again
+            asked = self._ask()
+            if not self._reports_events:
+                if there is None and not asked:
+                    return
+                there = None if asked else there  # to be read again
             self._look(there)
 
     def stop(self) -> None:
@@ -274,24 +285,42 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
                 target.asked = target.granted = None
             if deployment is None:
                 continue
-            if found is None or not self._owns(found):
-                self._api.deploy(deployment, again=found is not None)
+            if found is None:
+                self._api.deploy(deployment)
+            elif not self._owns(found):
+                self._update(target, deployment)
+                continue  # until its status shows it
             with self._lock:
                 target.deployment, target.asked, target.asked_ns, target.there = None, None, 0, True
+                target.updated_ns = None
+
+    def _update(self, target: Target, deployment: FunctionDeployment) -> None:
+        """Change a function that another run has left, once."""
+        now_ns = time.time_ns()
+        if target.updated_ns is None:
+            self._api.deploy(deployment, again=True)
+            target.updated_ns = now_ns
+        elif now_ns - target.updated_ns >= UPDATE_NS:
+            raise RefusedError(
+                f"gateway {self._api.where}: {deployment.service}: an update to image {deployment.image} was taken and "
+                "not carried out: see the provider's log, or remove the function"
+            )
 
     # --- observation -------------------------------------------------------------------------------------------------
 
     def _needs_status(self) -> bool:
-        """Whether to read counts: always from a gateway without events, else while anything is pending."""
+        """Whether to read counts: while anything is pending, then now and then."""
         with self._lock:
             now_ns = time.time_ns()
-            due = abs(now_ns - self._looked_ns) >= LOOK_NS or any(
+            due = abs(now_ns - self._looked_ns) >= (LOOK_NS if self._reports_events else REST_NS) or any(
                 each.asked != each.wanted or now_ns - each.asked_ns < 2 * SETTLE_NS for each in self._targets.values()
             )
+            if not self._reports_events:  # counts are all that there is, and ``_trouble`` ends with an answer only
+                due = due or bool(self.trouble) or not all(each.settled for each in self._replicas.functions.values())
             if due:
                 self._looked_ns = now_ns
             pending = any(each.deployment is not None for each in self._targets.values())
-            return pending or due or not self._adopted or not self._reports_events
+            return pending or due or not self._adopted
 
     def _look(self, there: Mapping[str, DeployedFunction] | None) -> None:
         with self._lock:

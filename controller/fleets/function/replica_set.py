@@ -22,6 +22,11 @@ class FunctionReplicas(CountedReplicas, kw_only=True):
 
     short_ns: int | None = None
 
+    @property
+    def settled(self) -> bool:
+        """Whether all replicas take requests."""
+        return self.short_ns is None and len(self.serving()) == len(self.replicas)
+
     def withdraw(self, name: str, now_ns: int, reason: str) -> None:
         """A gateway starts replicas at once: one that does not serve yet drains before it is gone."""
         self.drain([name], now_ns, reason)

@@ -8,7 +8,7 @@ import pytest
 from functions.dataflow.calls import Answer, call, judge
 from functions.dataflow.connectors.kafka import KafkaConnector
 from functions.dataflow.http import HttpPool, NotConnectedError, Reply, redacted
-from functions.dataflow.replicas import NoAnswerError, serving
+from functions.dataflow.replicas import NoAnswerError, ServingReplicas
 from infra.local.ports import free_port
 from penstock.errors import PenstockError
 from penstock.records import Result
@@ -190,7 +190,7 @@ def test_a_silent_function_is_a_failed_call_and_a_gateway_that_is_away_a_refusal
         with pytest.raises(NotConnectedError):
             await away.call("GET", "/", timeout_s=1)
         with pytest.raises(NoAnswerError, match="NotConnectedError"):
-            await serving(away, ["f"])
+            await ServingReplicas(away).read(["f"])
 
     asyncio.run(scene())
 
@@ -218,7 +218,7 @@ def test_replicas_come_from_our_gateways_report_or_from_openfaas_own() -> None:
         async with Server(script) as server:
             pool = HttpPool(f"http://127.0.0.1:{server.port}")
             try:
-                return await serving(pool, ["f", "g"])
+                return await ServingReplicas(pool).read(["f", "g"])
             finally:
                 pool.close()
 
@@ -229,6 +229,25 @@ def test_replicas_come_from_our_gateways_report_or_from_openfaas_own() -> None:
         asyncio.run(asked(missing, reply(b"", "401 Unauthorized")))
     with pytest.raises(NoAnswerError, match="not an answer of a gateway"):
         asyncio.run(asked(reply(b"{"), b""))
+
+
+def test_a_gateway_that_is_not_ours_is_asked_once_whether_it_is() -> None:
+    theirs = reply(b'[{"name":"f","replicas":5,"availableReplicas":4}]')
+
+    async def scene() -> None:
+        async def script(connection: int, number: int, writer: asyncio.StreamWriter) -> bool:
+            writer.write(theirs if "/system/functions" in server.heads[-1] else reply(b"", "404 Not Found"))
+            return True
+
+        async with Server(script) as server:
+            pool = HttpPool(f"http://127.0.0.1:{server.port}")
+            gateway = ServingReplicas(pool)
+            assert [await gateway.read(["f"]) for _ in range(3)] == 3 * [{"f": 4}]
+            pool.close()
+            paths = [head.split()[1] for head in server.heads]
+            assert paths == ["/penstock/functions", *3 * ["/system/functions"]]
+
+    asyncio.run(scene())
 
 
 def test_an_address_that_is_none_is_told_without_its_password() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller.fleets.function.actuator import OpenFaasActuator
+from controller.fleets.function.actuator import REST_NS, OpenFaasActuator
 from controller.fleets.function.fleet import FunctionFleet
 from controller.fleets.function.provider_api import ProviderApi
 from controller.fleets.function.replica_set import LOST_NS, FunctionReplicas, FunctionReplicaSet
@@ -182,6 +182,31 @@ def test_a_function_that_was_removed_meanwhile_is_asked_for_its_target_again(tel
         playing.until(lambda: not playing.actuator.replicas())
         gateway.put("f", 1)
         playing.until(lambda: playing.joined("f") == 4)
+
+
+def test_a_gateway_without_events_is_asked_once_a_second_when_all_replicas_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("controller.fleets.function.actuator.SETTLE_NS", 100_000_000)
+    monkeypatch.setattr("controller.fleets.function.replica_set.LOST_NS", 100_000_000)
+    with stub_gateway() as gateway:
+        gateway.put("f", 1)
+        playing = Playing(actuator_on(gateway, ["f"]))
+        playing.actuator.apply(up(f=3))
+        since = time.monotonic()
+        playing.until(lambda: playing.joined("f") == 3 and time.monotonic() - since > 0.3)
+        asked, since = len(gateway.asked), time.monotonic()
+        for _ in range(100):
+            playing.actuator.step()
+        assert len(gateway.asked) - asked <= 1 + (time.monotonic() - since) / (REST_NS / 1e9)
+        gateway.lose("f")
+        playing.until(lambda: any(each.phase == "gone" for each in playing.happened))
+        gateway.away = True
+        playing.until(lambda: bool(playing.actuator.trouble))
+        playing.actuator.step()
+        assert playing.actuator.trouble  # until there is an answer
+        gateway.away = False
+        playing.until(lambda: not playing.actuator.trouble)
 
 
 def test_nobody_grants_nothing() -> None:
@@ -430,6 +455,23 @@ def test_a_function_that_another_run_left_is_changed_and_one_of_this_run_is_left
         wait(again.ready)
         again.stop()
         assert sum(each[0] == "PUT" for each in gateway.asked) == 1
+
+
+def test_an_update_that_the_gateway_took_and_did_not_carry_out_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.fleets.function.actuator.UPDATE_NS", 200_000_000)
+    with stub_gateway() as gateway:
+        gateway.put("pdf", 2, annotations={RUN: "run-0"})
+        gateway.loses_updates = True
+        fleet = fleet_on(gateway, tmp_path, image="me/{function}:1")
+        fleet.start(lambda: None)
+        fleet.bring_up()
+        with pytest.raises(PenstockError, match="pdf: an update to image me/pdf:1 was taken and not carried out"):
+            wait(fleet.ready)
+        fleet.stop()
+        assert sum(method == "PUT" for method, _ in gateway.asked) == 1
+        assert gateway.functions.keys() == {"pdf"} and gateway.functions["pdf"].replicas == 2  # the other run's
 
 
 def test_secrets_and_images_of_the_user_are_deployed_and_a_missing_secret_ends_the_run(tmp_path: Path) -> None:
