@@ -1,5 +1,6 @@
 """``penstock chaos``: faults by seed on an experiment, and whether it loses or doubles an event or leaves anything."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,7 +24,7 @@ def chaos(
     experiment: Annotated[str, typer.Argument(help="Name of the experiment; see `penstock experiments`.")],
     scaler: Annotated[str, typer.Option(help="Acting scaler: a name of `penstock scalers`, or path.py:Class.")],
     seeds: Annotated[str, typer.Option(help="Seeds, such as 1-20 or 3,7: each draws the faults of one run.")] = "1-20",
-    world: Annotated[str, typer.Option(help="sim: virtual time; local: real services and processes.")] = "sim",
+    world: Annotated[str, typer.Option(help="sim: virtual time; local: processes; kubernetes: pods.")] = "sim",
     seconds: Annotated[float, typer.Option(min=5, max=3600, help="Length of each run in seconds of the clock.")] = 30.0,
     from_s: Annotated[float, typer.Option("--from", help="First second of the workload.")] = 0.0,
     speed: Annotated[float, typer.Option(help="Factor on rates; durations are divided by it.")] = 1.0,
@@ -42,14 +43,13 @@ def chaos(
     from experiments.chaos import ChaosRequest, begin_chaos, carry_out_chaos, parse_seeds
     from experiments.experiment import Options
     from experiments.progress import RunProgress
-    from experiments.worlds import world_name
-    from penstock.errors import EXIT_INVALID, PenstockError
+    from experiments.worlds import run_in_driver_pod, world_name
+    from penstock.errors import EXIT_INVALID
     from penstock.parameters import parse_settings
     from penstock.rundir import check_runs_folder
     from penstock.settings import Folders
 
-    if (name := world_name(world)) == "kubernetes":
-        raise PenstockError("--world kubernetes: chaos runs in sim and local; `penstock run --fault` breaks pods")
+    name = world_name(world)
     given = parse_settings(settings or ())
     options = Options(
         world=name,
@@ -71,8 +71,11 @@ def chaos(
     )
     runs = Folders().runs.absolute()
     check_runs_folder(runs)
-    directory = begin_chaos(request, runs, resume=resume)
     console = Console(stderr=as_json, soft_wrap=True, highlight=False)
+    code = run_in_driver_pod(name, sys.argv[1:], runs, lambda line: console.print(line, markup=False))
+    if code is not None:
+        raise typer.Exit(code)
+    directory = begin_chaos(request, runs, resume=resume)
     done: list[ChaosRun] = []
     try:
         with RunProgress(console, runs=len(request.seeds)) as progress:

@@ -1,14 +1,18 @@
 """The Kubernetes world: one run on a cluster's brokers, whose replicas are pods."""
 
 import os
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from infra.kubernetes.driver_pod import HERE
+from infra.kubernetes.functions import LABEL
 from infra.kubernetes.services import ClusterServices
 from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
 from infra.runs.kinds import pod_run
+from infra.runs.left_behind import left_for_good, left_on_services
+from infra.runs.pods import CONTROLLER
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
@@ -55,3 +59,14 @@ class KubernetesWorld(World):
         """Prepare the run."""
         self._run = run = pod_run(self._services, spec, directory)
         run.prepare()
+
+    def left_behind(self, run: str) -> Sequence[str]:
+        """Pods, and in the driver's pod or on this machine programs, processes, topics, queues and keys that stay."""
+        return left_for_good(lambda: self._left_behind(run))
+
+    def _left_behind(self, run: str) -> Iterator[str]:
+        kubectl = self._services.kubectl
+        replicas = [pod for pod in kubectl.pods() if pod.replica]  # there is one run at a time
+        pods = [*replicas, *kubectl.pods(f"--selector={LABEL}"), *kubectl.pods_of(CONTROLLER)]
+        yield from sorted({f"pod {pod.name}" for pod in pods})
+        yield from left_on_services(run, self._services.endpoints(), self._local.state.path)

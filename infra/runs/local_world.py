@@ -4,32 +4,20 @@ Every process is a program of the supervisor, so that `penstock down` finds it e
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Sequence
+from contextlib import ExitStack
 from types import TracebackType
-from typing import Final, Self
-
-import psutil
+from typing import Self
 
 from infra.local.grafana import board_link
 from infra.local.kafka import allocate_indexes
-from infra.local.orphans import marked
 from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
 from infra.runs.kinds import COMMON, live_kind, local_run
-from infra.waiting import wait_until
-from penstock.adapters.amqp import Management
-from penstock.adapters.process_manager import Supervisor
-from penstock.adapters.redis import redis_client
-from penstock.adapters.topics import admin_client
-from penstock.errors import PenstockError
+from infra.runs.left_behind import left_for_good, left_on_services
 from penstock.rundir import RunDirectory, Verdict
 from penstock.runspec import RunSpec
 from penstock.world import Progress, World
-
-GONE_TIMEOUT_S: Final = 15.0
-"""Kafka and RabbitMQ delete in the background."""
-POLL_S: Final = 0.3
 
 
 class LocalWorld(World):
@@ -76,31 +64,5 @@ class LocalWorld(World):
         self._metrics.judged(verdict, reasons)
 
     def left_behind(self, run: str) -> Sequence[str]:
-        """Programs, processes, topics, queues and keys of a closed run that stay for ``GONE_TIMEOUT_S``."""
-        left: list[str] = []
-
-        def gone() -> bool:
-            left[:] = self._left_behind(run)
-            return not left
-
-        with suppress(PenstockError):
-            wait_until(gone, GONE_TIMEOUT_S, lambda: "", POLL_S)
-        return left
-
-    def _left_behind(self, run: str) -> Iterator[str]:
-        endpoints = self._services.endpoints()
-        for name in Supervisor(endpoints.require("supervisor")).programs(f"{run}:"):
-            yield f"program {name}"
-        for process in marked(self._services.state.path):
-            with suppress(psutil.Error):
-                if any(run in argument for argument in process.cmdline()):
-                    yield f"process {process.pid} {process.name()}"
-        for topic in admin_client(endpoints.require("kafka")).list_topics(timeout=GONE_TIMEOUT_S).topics:
-            if topic.startswith(f"{run}."):
-                yield f"topic {topic}"
-        with redis_client(endpoints.require("redis"), GONE_TIMEOUT_S) as client:
-            yield from (f"key {key.decode()}" for key in client.scan_iter(match=f"penstock:{run}:*", count=1000))
-        if endpoints.rabbitmq_management:
-            with closing(Management(endpoints.require("rabbitmq_management"))) as management:
-                if run in management.runs():
-                    yield "queues in RabbitMQ"
+        """Programs, processes, topics, queues and keys that stay."""
+        return left_for_good(lambda: left_on_services(run, self._services.endpoints(), self._services.state.path))

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -194,9 +195,31 @@ def test_a_violation_ends_with_98_and_the_command_that_repeats_it(
     assert words[words.index("--seed") + 1] == "3"
 
 
+def test_on_a_cluster_the_seeds_are_played_in_the_drivers_pod(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[tuple[str, ...]] = []
+
+    class Driver:
+        def __init__(self, tell: object) -> None:
+            pass
+
+        def exists(self) -> bool:
+            return True
+
+        def run(self, arguments: Sequence[str], folder: Path, out: object) -> int:
+            played.append(tuple(arguments))
+            assert folder == runs
+            return EXIT_INVALID
+
+    monkeypatch.setattr("infra.kubernetes.driver_pod.DriverPod", Driver)
+    asked = (*COMMAND, "--seeds", "1-5", "--world", "kubernetes")
+    assert penstock(monkeypatch, *asked) == EXIT_INVALID
+    assert played == [asked]
+    assert not list(runs.iterdir())
+
+
 @pytest.mark.parametrize(
     "wrong",
-    [("--world", "kubernetes"), ("--seeds", "x"), ("--seconds", "1"), ("--world", "moon"), ("--set", "system.x=1")],
+    [("--seeds", "x"), ("--seconds", "1"), ("--world", "moon"), ("--set", "system.x=1")],
     ids=" ".join,
 )
 def test_a_bad_request_is_refused_before_anything_is_written(

@@ -16,7 +16,9 @@ from report.analysis.summary import RunSummary
 def play(
     services: ClusterServices, experiment: Experiment, runs: Path, scaler: str, options: Options
 ) -> tuple[RunDirectory, RunSummary]:
-    """One run from description to summary."""
+    """One run from description to summary. It leaves nothing on the cluster."""
     directory, _ = describe(experiment, scaler, options, runs)
     with RunProgress(Console(quiet=True), runs=1) as progress, KubernetesWorld(services=services) as world:
-        return directory, carry_out(world, experiment, options, directory, progress)
+        summary = carry_out(world, experiment, options, directory, progress)
+        assert not world.left_behind(directory.name)
+        return directory, summary
