@@ -4,7 +4,6 @@ One tick is observe → decide (all scalers, same observation) → act (one) →
 no globals; its state is a serialisable struct. Worlds differ in their ports only.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, Literal, Protocol, TypeVar
 
@@ -34,8 +33,8 @@ class ReplicaCounts(msgspec.Struct, frozen=True):
     @classmethod
     def count(cls, phases: Iterable["Phase"]) -> "ReplicaCounts":
         """Counts from the phase of each replica; ``first-event`` counts as joined."""
-        of = Counter(phases)
-        return cls(of["requested"], of["started"], of["joined"] + of["first-event"], of["draining"], of["pooled"])
+        of = list(phases).count
+        return cls(of("requested"), of("started"), of("joined") + of("first-event"), of("draining"), of("pooled"))
 
     @classmethod
     def total(cls, counts: Iterable["ReplicaCounts"]) -> "ReplicaCounts":

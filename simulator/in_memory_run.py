@@ -88,8 +88,21 @@ def run_to_end(
     keep: Callable[[TickRecord], bool] = lambda _: True,
     after_tick: Callable[[TickRecord], None] = lambda _: None,
 ) -> FinishedRun:
+    """``play``, with the results of all events."""
+    ticks = play(spec, engine, scaler, keep=keep, after_tick=after_tick)
+    return FinishedRun(spec.duration_s, ticks, list(engine.actuator.events()), engine.results())
+
+
+def play(
+    spec: RunSpec,
+    engine: Engine,
+    scaler: Scaler[Any, Any],
+    *,
+    keep: Callable[[TickRecord], bool] = lambda _: True,
+    after_tick: Callable[[TickRecord], None] = lambda _: None,
+) -> list[TickRecord]:
     """Let ``scaler`` act on ``engine`` for the run's duration, then let the fleet finish all events. ``keep``: which
-    ticks are remembered. ``after_tick`` ends the run with an exception of its own.
+    ticks are returned. ``after_tick`` ends the run with an exception of its own.
 
     PenstockError if it cannot: a scaler may have left a fleet without replicas.
     """
@@ -110,4 +123,4 @@ def run_to_end(
     engine.advance(spec.duration_s + DRAIN_S)
     if engine.left():
         raise PenstockError(f"{spec.run}: {engine.left()} events were never finished; a fleet has no replicas")
-    return FinishedRun(spec.duration_s, memory.ticks, list(engine.actuator.events()), engine.results())
+    return memory.ticks

@@ -222,6 +222,11 @@ class PartitionedEvents:
         columns = {name: column[out] for name, column in columns.items()}
         return EventTable(**columns, workers=workers, queues=queues, stages=(STAGE,))
 
+    def response_s(self) -> Floats:
+        """Response time of every event, in no order, when all are finished; of several deliveries, each."""
+        last_s = self.events["finished_s"] - self.events["arrival_s"]
+        return np.concatenate([last_s, *(table.finished_s - table.intended_s for table in self.redelivered)])
+
     def table(self, at_s: float, rows: Ints | None = None) -> EventTable:
         """Results that exist at ``at_s``, by event id: all, or those of these rows."""
         if rows is None:

@@ -46,10 +46,21 @@ def service_times_s(worker: WorkerSpec, scv: float, events: int, rng: np.random.
     return draw_s("gamma", worker.service_time_s, scv, events, rng)
 
 
+def drawn_service_s(spec: RunSpec, events: int) -> Floats:
+    """The service times that an engine draws for the first events of a run."""
+    system = spec.system if isinstance(spec.system, StreamSystem) else StreamSystem()
+    return service_times_s(spec.worker, system.service_scv, events, _streams(spec.seed)[SERVICE])
+
+
+def _streams(seed: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(each) for each in np.random.SeedSequence([seed, 4]).spawn(3)]
+
+
 class StreamEngine(FaultInjection):
     """Engine of a Kafka consumer group (see ``simulator.engine.Engine``); also its actuator, the counterpart of
     ``ProcessActuator``.
 
+    ``service_s``: what ``drawn_service_s`` gives for the schedule, for runs that share it.
     ``more``: further parts of a long schedule, each with the start time of its events. Results of earlier parts that
     are finished by then are passed to ``sink`` and dropped.
     """
@@ -59,13 +70,14 @@ class StreamEngine(FaultInjection):
         spec: RunSpec,
         schedule: Schedule,
         *,
+        service_s: Floats | None = None,
         more: Iterable[tuple[float, Schedule]] = (),
         sink: Callable[[EventTable], None] = lambda _: None,
     ) -> None:
         system = spec.system if isinstance(spec.system, StreamSystem) else StreamSystem()
         self.clock = VirtualClock()
         self._spec, self._system = spec, system
-        self._streams = [np.random.default_rng(each) for each in np.random.SeedSequence([spec.seed, 4]).spawn(3)]
+        self._streams = _streams(spec.seed)
         self._event_queue = EventQueue()
         self._late_s = np.full(spec.partitions, system.staleness_s)
         self._more, self._sink = iter(more), sink
@@ -75,7 +87,7 @@ class StreamEngine(FaultInjection):
             commit_every=spec.worker.commit_every,
             commit_interval_s=spec.worker.commit_interval_s,
         )
-        self._add(schedule)
+        self._add(schedule, service_s)
         self._board = board = AssignmentPlanner(
             join_timeout_s=spec.join_timeout_s, directed=spec.worker.directed_rebalance
         )
@@ -173,8 +185,10 @@ class StreamEngine(FaultInjection):
             self.topic.serve(until_s)
             self.clock.sleep_until(until_s)
 
-    def _add(self, schedule: Schedule) -> EventTable:
-        service_s = service_times_s(self._spec.worker, self._system.service_scv, len(schedule), self._streams[SERVICE])
+    def _add(self, schedule: Schedule, service_s: Floats | None = None) -> EventTable:
+        if service_s is None:
+            rng = self._streams[SERVICE]
+            service_s = service_times_s(self._spec.worker, self._system.service_scv, len(schedule), rng)
         return self.topic.add(schedule, service_s, at_s=self.now_s)
 
     def _await_more(self) -> None:

@@ -11,6 +11,7 @@ All times of the calculation are in decision intervals T, which is one second of
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, erfc, inf, pi, sqrt
+from operator import add
 from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
@@ -76,7 +77,7 @@ class Estimates(msgspec.Struct, frozen=True):
     def burstiness(self) -> float:
         """β: 0 for smooth arrivals, 1 for all of them in one instant of the interval."""
         s = self.profile
-        most = max(s[k] + s[(k + 1) % ARRIVAL_SLOTS] for k in range(ARRIVAL_SLOTS))
+        most = max(map(add, s, (*s[1:], s[0])))
         return clip((most - 0.2) / 0.6, 0.0, 1.0)
 
     def since_burst(self) -> float:
@@ -229,8 +230,8 @@ class Loads(NamedTuple):
         flat = np.where(group_of < 0, total, group_of + first[:, None]).ravel()
 
         def by_group(values: Sequence[float]) -> Floats:
-            every: Floats = np.tile(np.asarray(values, dtype=np.float64), len(group_of))
-            return np.bincount(flat, every, total + 1)[:total].astype(np.float64)
+            every = np.broadcast_to(np.asarray(values, dtype=np.float64), group_of.shape).ravel()
+            return np.bincount(flat, every, total + 1)[:total].astype(np.float64, copy=False)
 
         return cls(by_group(shares), by_group(lags), first, sizes)
 
@@ -400,7 +401,7 @@ def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Ter
             first.append((now, packed[now - 1], True, True))
     candidates = Candidates(
         np.array([*(each[0] for each in first), *others.tolist()], dtype=np.int64),
-        np.array([*(each[1] for each in first), *packed[others - 1]], dtype=np.int64),
+        np.concatenate([*(np.array([each[1]], dtype=np.int64) for each in first), packed[others - 1]]),
         np.array([*(each[2] for each in first), *[True] * len(others)]),
         np.array([*(each[3] for each in first), *(others <= ready if outlook.fleet.start_up else others > 0).tolist()]),
     )

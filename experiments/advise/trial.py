@@ -10,13 +10,18 @@ import numpy as np
 
 from controller.journal import TickRecord
 from controller.scalers.shared.base import TOLERANCE_S
+from penstock.distributions import Floats
 from penstock.errors import PenstockError
+from penstock.measures import replica_seconds
 from penstock.registry import make_scaler
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
-from simulator.in_memory_run import run_to_end
-from simulator.stream import StreamEngine, make_engine
+from simulator.clock import nanos
+from simulator.in_memory_run import play
+from simulator.stream import StreamEngine, drawn_service_s, make_engine
 
+REMEMBERED: Final = 4
+"""Schedules, and service times of their events, that a process keeps."""
 LOOKED_AT: Final = 50
 """How often a trial with limits is compared with them, over its length."""
 
@@ -50,6 +55,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     p99_s: float | None = None
     error: str = ""
     given_up: bool = False
+
+
+_drawn: Final[dict[bytes, Floats]] = {}
 
 
 class _GivenUpError(Exception):
@@ -95,10 +103,10 @@ class _Watch:
 def simulate(trial: Trial) -> Outcome:
     """Simulate it to the end of its last event, or until it is given up."""
     spec, schedule = trial.spec, _schedule(trial.schedule)
-    engine = make_engine(spec, schedule)
+    engine = make_engine(spec, schedule, service_s=_service_s(spec, trial.schedule))
     watch = None if trial.limits == NO_LIMITS else _Watch(trial, engine, len(schedule))
     try:
-        run = run_to_end(
+        ticks = play(
             spec,
             engine,
             make_scaler(spec.scaler),
@@ -109,18 +117,29 @@ def simulate(trial: Trial) -> Outcome:
         return given_up.outcome
     except PenstockError as unfinished:
         return Outcome(slo_share=0.0, replica_minutes=0.0, error=str(unfinished))
-    _, response_s = run.responses()
-    error = next(iter(run.ticks[0].errors.values())) if run.ticks else ""
+    response_s = engine.topic.response_s()
+    replica_minutes = replica_seconds(engine.actuator.events(), 0, nanos(spec.duration_s)) / 60
+    error = next(iter(ticks[0].errors.values())) if ticks else ""
     if not len(response_s):
-        return Outcome(slo_share=1.0, replica_minutes=run.replica_minutes(), error=error)
+        return Outcome(slo_share=1.0, replica_minutes=replica_minutes, error=error)
     return Outcome(
         slo_share=float((response_s <= spec.slo_s + TOLERANCE_S).mean()),
-        replica_minutes=run.replica_minutes(),
+        replica_minutes=replica_minutes,
         p99_s=float(np.quantile(response_s, 0.99, method="inverted_cdf")),
         error=error,
     )
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=REMEMBERED)
 def _schedule(path: str) -> Schedule:
     return Schedule.read(Path(path))
+
+
+def _service_s(spec: RunSpec, path: str) -> Floats:
+    """The service times of a schedule's events: of all trials with this worker and seed the same."""
+    key = msgspec.json.encode((path, spec.seed, spec.worker, spec.system))
+    if key not in _drawn:
+        while len(_drawn) >= REMEMBERED:
+            del _drawn[next(iter(_drawn))]
+        _drawn[key] = drawn_service_s(spec, len(_schedule(path)))
+    return _drawn[key]

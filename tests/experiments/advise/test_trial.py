@@ -4,12 +4,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
+from controller.scalers.shared.base import TOLERANCE_S
 from experiments.advise.request import AdviceRequest
 from experiments.advise.session import prepare
 from experiments.advise.trial import Limits, Trial, simulate
 from experiments.advise.trials import Trials, Wanted
+from penstock.registry import make_scaler
+from penstock.schedule import Schedule
+from simulator.in_memory_run import run_to_end
+from simulator.stream import make_engine
 
 RatesFile = Callable[[Iterable[float]], Path]
 
@@ -24,6 +30,22 @@ def trial(tmp_path: Path, rates_file: RatesFile) -> Trial:
 
 def limited(trial: Trial, late_share: float, replica_minutes: float) -> Trial:
     return msgspec.structs.replace(trial, limits=Limits(late_share=late_share, replica_minutes=replica_minutes))
+
+
+def test_a_trial_has_the_figures_of_a_run_with_all_its_results(trial: Trial) -> None:
+    exponential = msgspec.structs.replace(trial.spec.worker, service_law="exponential")
+    for spec in (
+        trial.spec,
+        msgspec.structs.replace(trial.spec, worker=exponential),
+        msgspec.structs.replace(trial.spec, seed=2),
+    ):
+        run = run_to_end(spec, make_engine(spec, Schedule.read(Path(trial.schedule))), make_scaler(spec.scaler))
+        response_s = run.responses()[1]
+        for _ in range(2):  # with service times that are drawn, and with those that are remembered
+            outcome = simulate(msgspec.structs.replace(trial, spec=spec))
+            assert outcome.replica_minutes == run.replica_minutes()
+            assert outcome.slo_share == (response_s <= spec.slo_s + TOLERANCE_S).mean()
+            assert outcome.p99_s == np.quantile(response_s, 0.99, method="inverted_cdf")
 
 
 def test_limits_that_are_kept_change_nothing(trial: Trial) -> None:
