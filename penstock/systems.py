@@ -184,3 +184,9 @@ class NetworkSystem(System, frozen=True, kw_only=True, tag="network"):
     """Seconds from a consumer's request to its joining."""
     window_s: float = 600.0
     """Seconds over which the monitor averages rates."""
+
+    @property
+    def longest_job_s(self) -> float:
+        """Mean seconds of service that a job of the longest type needs."""
+        service_s = {topic.topic: 1 / topic.service_rate_per_s for topic in self.topics}
+        return max(sum(service_s[topic] for topic in job.route) for job in self.jobs)

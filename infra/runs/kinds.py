@@ -9,12 +9,12 @@ from infra.runs.context import RunContext
 from infra.runs.faults import Faults, Injected, kill_part, kill_service, stop_service
 from infra.runs.function_replicas import FunctionReplicas, start_pipeline_manager
 from infra.runs.programs import ControllerProgram, ProgramReplicas, SenderProgram
-from infra.runs.run import Broker, Channels, CommittedOffsets, CountedOutcomes, DrainRule, Run
+from infra.runs.run import DRAIN_STALL_S, Broker, Channels, CommittedOffsets, CountedOutcomes, DrainRule, Run
 from penstock.errors import PenstockError
 from penstock.fleet_kinds import kind_of
 from penstock.rundir import RunDirectory
 from penstock.runspec import Fault, FaultKind, RunSpec, WorldName, part_hit
-from penstock.systems import FunctionSystem, System
+from penstock.systems import FunctionSystem, NetworkSystem, System
 
 if TYPE_CHECKING:
     from infra.kubernetes.services import ClusterServices
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 COMMON: Final = ("kafka", "redis", "prometheus")
 """Services that every run needs."""
+STALL_SERVICES: Final = 5
+"""A drain waits for progress this many times as long as an event of the slowest kind takes."""
 PodParts: TypeAlias = "tuple[ControllerPod | ControllerProgram, PodReplicas | FunctionPods]"
 
 
@@ -62,6 +64,8 @@ class LiveKind:
     """Broker of the events."""
     drain_rule: DrainRule = CountedOutcomes
     """When all events have their outcome."""
+    slowest_s: Callable[[System], float] = lambda _: 0.0
+    """Mean seconds of service of an event of the slowest kind, where it may be seconds."""
     processes: Callable[[RunContext, "LocalServices"], ProgramReplicas | FunctionReplicas] = lambda context, _: (
         ProgramReplicas(context)
     )
@@ -113,6 +117,7 @@ def _compose(
         sender=SenderProgram(context),
         drain_rule=kind.drain_rule,
         faults=Faults(context, actions),
+        stall_s=max(DRAIN_STALL_S, STALL_SERVICES * kind.slowest_s(spec.system)),
         start_helper=start_pipeline_manager if isinstance(spec.system, FunctionSystem) else None,
     )
 
@@ -161,6 +166,11 @@ def _function_pods(context: RunContext, services: "ClusterServices") -> PodParts
     return ControllerProgram(context, *FUNCTION.controller_options), FunctionPods(services.kubectl, names)
 
 
+def _longest_job_s(system: System) -> float:
+    assert isinstance(system, NetworkSystem)
+    return system.longest_job_s
+
+
 STREAM: Final = LiveKind(
     drain_rule=CommittedOffsets,
     pods=_consumer_pods,
@@ -185,4 +195,4 @@ FUNCTION: Final = LiveKind(
     },
     needs=("gateway",),
 )
-NETWORK: Final = replace(QUEUE, pod_faults={}, local_faults={})
+NETWORK: Final = replace(QUEUE, slowest_s=_longest_job_s, pod_faults={}, local_faults={})

@@ -33,7 +33,9 @@ REDIS_S: Final = 30.0
 SENDER_TIMEOUT_S: Final = 180.0
 """Longest wait for the sender's last delivery reports."""
 DRAIN_STALL_S: Final = 30.0
-"""A drain without progress for this long is given up; what is left counts as in flight."""
+"""A drain without progress for this long is given up; what is left counts as in flight. Events that take longer than
+a fraction of it need more (``stall_s``).
+"""
 DRAIN_POLL_S: Final = 0.5
 
 
@@ -112,6 +114,8 @@ class Run:
     sender: SenderProgram
     drain_rule: DrainRule
     faults: Faults
+    stall_s: float = DRAIN_STALL_S
+    """A drain without progress for this long is given up."""
     start_helper: Callable[[RunContext], None] | None = None
     """Starts the process beside the controller that the kind has."""
     sampler: MachineSampler = field(default_factory=MachineSampler)
@@ -165,7 +169,7 @@ class Run:
         before: int | None = None
         moved_s = time.monotonic()
         with closing(self.drain_rule(self.context)) as rule:
-            while time.monotonic() - moved_s < DRAIN_STALL_S:
+            while time.monotonic() - moved_s < self.stall_s:
                 self.context.check_services()
                 left = rule.left()
                 if left == 0:
