@@ -15,6 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 from infra.local.orphans import stop_marked
@@ -35,6 +37,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A suite that is given up, by `timeout` or a CI's limit, stops its services as one that is interrupted does.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
+
+# Every call of a command would make the words of all commands again, a tenth of a second.
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 SYSTEM_FIXTURES = {"spark", "secure_kafka", "local_services", "services", "queue_services"}
 """Fixtures that start programs: Java, brokers."""
