@@ -19,6 +19,9 @@ import typer.main
 import typer.testing
 from hypothesis import settings
 
+from experiments.binpack.experiments import WORKLOAD_1
+from experiments.experiment import Options
+from experiments.run_result import simulate
 from infra.local.orphans import stop_marked
 from infra.local.services import LocalServices
 from penstock.settings import Endpoints, Folders
@@ -82,8 +85,11 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Later collections pass over what is there now, and are few: a simulation keeps most of what it makes."""
+    if session.config.getoption("forks", 1) > 1:
+        # Each process would load the compiled loops by itself, half a second.
+        simulate(WORKLOAD_1, "binpack-tail", Options(world="sim", seconds=3))
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 50)
