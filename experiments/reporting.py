@@ -12,12 +12,13 @@ from penstock.answers import print_json
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
-from report import comparison_table, write_report
 from report.analysis.measurement import summary_of
 from report.analysis.run_data import RunData
 from report.gate import gate
 from report.groups import group_runs
+from report.page import write_report
 from report.tables import headline
+from report.terminal import comparison_table
 from report.wording import SPACE
 
 MOST_SEEDS = 5

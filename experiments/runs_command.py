@@ -129,7 +129,7 @@ def _write_index() -> Path:
     """A page beside the runs, with a link to each report."""
     from penstock.rundir import check_runs_folder
     from penstock.settings import Folders
-    from report import write_index
+    from report.page import write_index
 
     page = Folders().runs.absolute() / "index.html"
     check_runs_folder(page.parent)
@@ -143,8 +143,8 @@ def _write_both(first: Path, second: Path) -> Path:
     """A report of two runs, beside the first one's directory."""
     from experiments.catalogue import EXPERIMENTS
     from penstock.rundir import RunDirectory
-    from report import write_report
     from report.analysis.run_data import RunData
+    from report.page import write_report
 
     runs = [RunData(RunDirectory.open(path)) for path in (first, second)]
     page = first.absolute().parent / f"{first.name}-beside-{second.name}.html"

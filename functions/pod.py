@@ -21,11 +21,10 @@ from functions.loading import Handle, handler_folder, load_handler
 from functions.replica import BROKEN, Replica, ReplicaSettings, StartResponse
 from functions.shared_counters import Counters
 from penstock.process_main import UnassignedError, await_identity, configure_log, run_main
-from penstock.sockets import listen
+from penstock.sockets import EVERYWHERE, listen
 
 log = logging.getLogger("pod")
 
-EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - a pod's address is not known beforehand
 PORT: Final = 8080
 COUNTERS_PATH: Final = "/_/counters"
 ASK_S: Final = 20.0

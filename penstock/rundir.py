@@ -34,6 +34,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -313,12 +314,16 @@ def git_revision(root: Path) -> str:
 def versions(packages: Iterable[str]) -> dict[str, str]:
     """Versions of Python and of the packages that a result depends on."""
     found = {"python": platform.python_version()}
-    for package in packages:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    return found | {package: _version(package) for package in packages}
+
+
+@cache
+def _version(package: str) -> str:
+    """Read once in a process: its metadata is a file of some hundred lines."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def machine() -> dict[str, Any]:

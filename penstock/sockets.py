@@ -7,6 +7,7 @@ from typing import Final
 
 from penstock.errors import PenstockError
 
+EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - a pod's address is not known beforehand
 SOCKET_PATH_BYTES: Final = 107
 """Longest path of a Unix socket on Linux (``sockaddr_un``, less the closing zero)."""
 

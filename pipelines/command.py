@@ -2,20 +2,17 @@
 
 import tempfile
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
 import typer
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from penstock.completion import runs as complete_runs
 from penstock.errors import PenstockError
-from penstock.measures import PERCENTILES
-from penstock.rundir import RunDirectory
-from pipelines import run_measures
-from pipelines.run_measures import RunMeasures
+
+if TYPE_CHECKING:
+    from penstock.rundir import RunDirectory
+    from pipelines.run_measures import RunMeasures
 
 Engine = Literal["numpy", "spark"]
 
@@ -26,6 +23,9 @@ def measures(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the histogram.")] = False,
 ) -> None:
     """Compute the latencies of a run from its raw results. Percentiles, SLO share, and where time was spent."""
+    from penstock.rundir import RunDirectory
+    from pipelines import run_measures
+
     directory = RunDirectory.open(run)
     found = run_measures.measure(directory) if engine == "numpy" else _by_spark(directory)
     if as_json:
@@ -36,7 +36,9 @@ def measures(
     _print(found, directory.name)
 
 
-def _by_spark(directory: RunDirectory) -> RunMeasures:
+def _by_spark(directory: "RunDirectory") -> "RunMeasures":
+    from rich.console import Console
+
     from pipelines.batch import measure
     from pipelines.session import spark_session
 
@@ -48,7 +50,13 @@ def _by_spark(directory: RunDirectory) -> RunMeasures:
         return measure(spark, directory)
 
 
-def _print(found: RunMeasures, name: str) -> None:
+def _print(found: "RunMeasures", name: str) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from penstock.measures import PERCENTILES
+
     console = Console()
     share = "–" if found.slo_share is None else f"{100 * found.slo_share:.2f} %"
     console.print(

@@ -15,8 +15,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
+from experiments.binpack.experiments import WORKLOAD_1
+from experiments.experiment import Options
+from experiments.run_result import simulate
 from infra.local.orphans import stop_marked
 from infra.local.services import LocalServices
 from penstock.settings import Endpoints, Folders
@@ -35,6 +40,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # A suite that is given up, by `timeout` or a CI's limit, stops its services as one that is interrupted does.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 
+
+# Every call of a command would make the words of all commands again, a tenth of a second.
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)  # type: ignore[attr-defined]
 
 SYSTEM_FIXTURES = {"spark", "secure_kafka", "local_services", "services", "queue_services"}
 """Fixtures that start programs: Java, brokers."""
@@ -77,8 +85,11 @@ def pytest_collection() -> None:
     gc.disable()
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Later collections pass over what is there now, and are few: a simulation keeps most of what it makes."""
+    if session.config.getoption("forks", 1) > 1:
+        # Each process would load the compiled loops by itself, half a second.
+        simulate(WORKLOAD_1, "binpack-tail", Options(world="sim", seconds=3))
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 50)

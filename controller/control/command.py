@@ -77,10 +77,7 @@ def control(
     """
     import logging
 
-    from controller.control.attachment import AttachedController, GroupController
-    from controller.control.functions import FunctionsController
-    from controller.control.gateway_login import with_login
-    from controller.control.gateway_metrics import open_counters
+    from controller.control.attachment import AttachedController
     from penstock.parameters import parse_settings
     from penstock.process_main import configure_log, on_termination
     from penstock.registry import parse_scaler
@@ -100,6 +97,10 @@ def control(
     others = [parse_scaler(name.strip(), by_scaler) for name in shadows.split(",") if name.strip()]
     controller: AttachedController
     if names:
+        from controller.control.functions import FunctionsController
+        from controller.control.gateway_login import with_login
+        from controller.control.gateway_metrics import open_counters
+
         url = with_login(gateway or Endpoints().require("gateway"))
         controller = FunctionsController(
             gateway=url,
@@ -111,6 +112,8 @@ def control(
             slo_s=slo,
         )
     else:
+        from controller.control.group import GroupController
+
         controller = GroupController(
             kafka=kafka,
             topic=topic,

@@ -16,7 +16,6 @@ from typing import Final, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from kafka.partitioner.default import murmur2
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
@@ -305,6 +304,8 @@ class _Reader:
 @cache
 def key_hash(key: str) -> int:
     """Hash of a key as in Kafka's producers; modulo the number of partitions it is the partition."""
+    from kafka.partitioner.default import murmur2
+
     hashed: int = murmur2(key.encode())
     return hashed & 0x7FFFFFFF
 

@@ -20,9 +20,9 @@ from typing import Final
 import msgspec
 import psutil
 
-from functions.pod import EVERYWHERE
 from penstock.errors import PenstockError
 from penstock.openfaas import NAMESPACE
+from penstock.sockets import EVERYWHERE
 
 log = logging.getLogger("haproxy")
 

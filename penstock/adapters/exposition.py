@@ -74,6 +74,9 @@ def expose(
 class _Server(ThreadingWSGIServer):
     """Serves at most ``MOST_CONNECTIONS`` at a time."""
 
+    request_queue_size = 128
+    """Connections that wait to be accepted. Beyond them a client, Prometheus too, tries again after 1 s, 3 s, …"""
+
     def __init__(self, *arguments: Any) -> None:
         self._open: list[socket.socket] = []
         super().__init__(*arguments)

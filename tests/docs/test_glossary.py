@@ -15,7 +15,8 @@ HEADED = ("Table", "Column", "add_column")
 
 def headings(path: Path) -> Iterator[str]:
     """Texts of a file that rich tables get as headings."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    source = path.read_text()
+    for node in ast.walk(ast.parse(source)) if any(name in source for name in HEADED) else ():
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -5,7 +5,9 @@ deterministic service) under a toy policy of ours. Its figures mean nothing outs
 """
 
 import math
+import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -81,8 +83,26 @@ class _Fleet:
 
 
 def write_run(runs: Path, toy: Toy) -> RunDirectory:
-    """One finished run under ``runs``."""
+    """One finished run under ``runs``. The files of a toy are always the same: it is played once in a process."""
     directory = RunDirectory(runs / (toy.name or f"20260101T000000Z-workload-{_plain(toy.scaler)}-{toy.seed}"))
+    for name, content in _files(toy, directory.name).items():
+        file = directory.path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    directory.logs_folder.mkdir(exist_ok=True)
+    return directory
+
+
+@cache
+def _files(toy: Toy, name: str) -> dict[str, bytes]:
+    """Content of each file of a run."""
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        path = _write(Path(folder) / name, toy).path
+        return {file.relative_to(path).as_posix(): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def _write(path: Path, toy: Toy) -> RunDirectory:
+    directory = RunDirectory(path)
     for folder in (directory.path, directory.results_folder, directory.metrics_folder, directory.logs_folder):
         folder.mkdir(parents=True, exist_ok=True)
     spec = RunSpec(

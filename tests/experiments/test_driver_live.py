@@ -26,8 +26,8 @@ from penstock.errors import PenstockError
 from penstock.measures import histogram
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import FaultRecord, WorkerSpec
-from report import write_report
 from report.analysis.run_data import RunData
+from report.page import write_report
 from tests.experiments.conftest import Play
 from tests.experiments.steady import STEADY as STEADY_60
 

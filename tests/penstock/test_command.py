@@ -122,9 +122,13 @@ def test_every_command_has_a_short_help_option_and_an_example(
         assert (ALL[name].epilog or "").startswith("Example: ")
 
 
-def test_python_runs_the_package() -> None:
-    done = subprocess.run([sys.executable, "-m", "penstock", "--version"], capture_output=True, text=True, check=True)
+def test_python_runs_the_package_and_loads_nothing_that_only_some_commands_use() -> None:
+    command = [sys.executable, "-X", "importtime", "-m", "penstock", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("penstock ")
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "penstock.command" in loaded
+    assert not loaded & {"numpy", "pyarrow", "pandas", "jinja2", "kafka", "flask", "httpx", "numba", "kubernetes"}
 
 
 def test_a_flag_has_no_type_in_the_help(ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -44,10 +45,13 @@ def penstock(
     )
 
 
+distributions_of = cache(packages_distributions)
+
+
 @pytest.mark.parametrize("extra", MODULES)
 def test_the_modules_of_an_extra_are_those_of_its_packages(extra: str) -> None:
     normal = {re.split(r"[\[<>=~!]", line)[0].lower().replace("_", "-") for line in EXTRAS[extra]} - {"penstock"}
-    distributions = packages_distributions()
+    distributions = distributions_of()
     found = {each.lower().replace("_", "-") for module in MODULES[extra] for each in distributions[module]}
     assert normal <= found
     assert found - normal <= {"pyzmq", "protobuf", "googleapis-common-protos", "grpc-google-iam-v1"}

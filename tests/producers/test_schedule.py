@@ -112,7 +112,8 @@ def test_a_partition_of_weight_zero_gets_nothing() -> None:
 def test_one_seed_gives_the_same_bytes_and_another_seed_does_not(tmp_path: Path, arrivals: Arrivals) -> None:
     files = [tmp_path / name for name in ("first.parquet", "again.parquet", "other.parquet")]
     for file, seed in zip(files, (5, 5, 6), strict=True):
-        made(NycTaxi(jitter_per_s=2.6), arrivals, seed=seed).write(file)
+        workload = NycTaxi(jitter_per_s=2.6)
+        make_schedule(workload, seed=seed, partitions=5, arrivals=arrivals, from_s=600, seconds=120).write(file)
     first, again, other = (file.read_bytes() for file in files)
     assert first == again
     assert first != other

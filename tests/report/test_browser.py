@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.runspec import Fault
-from report import write_index, write_report
 from report.analysis.run_data import RunData
+from report.page import write_index, write_report
 from tests.experiments.synthetic import Toy, write_run
 from tests.support.browser import CHROMIUM, Browser, browser
 

@@ -13,11 +13,13 @@ from rich.console import Console
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import Fault
-from report import charts, comparison_table, write_report
+from report import charts
 from report.analysis.measurement import analyse, summary_of
 from report.analysis.run_data import RunData
 from report.groups import group_runs
 from report.page import page as document
+from report.page import write_report
+from report.terminal import comparison_table
 from report.wording import duration, share, written_interval
 from tests.experiments.synthetic import START_NS, Toy, write_run
 

@@ -13,11 +13,11 @@ import pytest
 from penstock.contracts import Term
 from penstock.rundir import RunDirectory, Verdict
 from penstock.runspec import Fault
-from report import write_report
 from report.analysis.measurement import summary_of
 from report.analysis.run_data import RunData
 from report.analysis.summary import RunSummary
 from report.groups import Group, group_runs
+from report.page import write_report
 from report.tables import MEASURES, Number, comparison, decisions, differences, facts_of, headline, why
 from tests.experiments.synthetic import Toy, write_run
 

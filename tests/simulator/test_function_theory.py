@@ -52,7 +52,7 @@ def pollaczek_khinchine_s(rate_per_s: float, mean_s: float, scv: float) -> float
 
 @pytest.mark.parametrize(("rate_per_s", "mean_s", "replicas"), [(0.7, 1.0, 1), (9.0, 1 / 3, 4), (8.0, 1.0, 10)])
 def test_m_m_c(rate_per_s: float, mean_s: float, replicas: int) -> None:
-    mean, half = mean_waits_s(rate_per_s, mean_s, "exponential", 1.0, replicas, 5000)
+    mean, half = mean_waits_s(rate_per_s, mean_s, "exponential", 1.0, replicas, 3000)
     assert mean == pytest.approx(mmc(rate_per_s, 1 / mean_s, replicas).waiting_time, abs=half)
     assert half < 0.2 * mean
 

@@ -30,10 +30,10 @@ from penstock.results import RESULT_SCHEMA
 from penstock.rundir import RunDirectory, read_lines
 from penstock.runspec import Fault, FaultKind, FaultRecord, WorkerSpec
 from penstock.systems import FunctionSystem, NetworkSystem, QueueSystem, StreamSystem, System
-from report import write_report
 from report.analysis.measurement import analyse, summary_of
 from report.analysis.run_data import RunData
 from report.analysis.summary import RunSummary
+from report.page import write_report
 from simulator.clock import EPOCH_NS
 from simulator.engine import NOT_SIMULATED, OUTCOMES, EventTable
 from simulator.world import SimWorld, check_faults, simulated_faults

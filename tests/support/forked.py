@@ -1,7 +1,8 @@
 """A pytest plugin: tests are collected once, and then run in ``--forks`` processes that begin as copies of this one.
 
 ``python -m pytest -p tests.support.forked --forks 4``. Each process takes one test file after the other from a pipe, so
-that a file's fixtures are made once. Why not pytest-xdist: each of its processes imports all modules, and rewrites the
+that a file's fixtures are made once. Files that took long the last time come first, so that all processes end together.
+Why not pytest-xdist: each of its processes imports all modules, and rewrites the
 assertions of all tests when no compiled files are there yet: three seconds of CPU time each, and ten the first time.
 """
 
@@ -19,6 +20,8 @@ from typing import Any, BinaryIO, Final
 
 import pytest
 
+DURATIONS: Final = "forked/durations"
+"""Key in pytest's cache: seconds that each file took when it was run last."""
 INDEX: Final = struct.Struct("<I")
 """A message of the pipe of files: position of its first test. Far smaller than what one read or write may split."""
 
@@ -46,13 +49,16 @@ class Forks:
         self._files = dict(_by_file(session.items))
         self._unreported = {item.nodeid: item for item in session.items}
         self._running: dict[int, str | None] = {}
+        self._took_s: dict[str, float] = {}
 
     def run(self) -> None:
         """Until every process has ended. A test that no process has reported failed."""
         # One folder for temporary files, made before there are several who would make it.
         base = self._session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
         queue, fill = os.pipe()
-        os.write(fill, b"".join(map(INDEX.pack, self._files)))
+        known_s = self._session.config.cache.get(DURATIONS, {})
+        longest_first = sorted(self._files, key=lambda first: -known_s.get(_file_of(self._files[first][0].nodeid), 0))
+        os.write(fill, b"".join(map(INDEX.pack, longest_first)))
         os.close(fill)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -79,6 +85,7 @@ class Forks:
                     os.waitpid(pid, 0)
         for item in self._unreported.values():
             self._fail(item, "its process ended before its turn")
+        self._session.config.cache.set(DURATIONS, {**known_s, **self._took_s})
         if self._session.shouldfail:
             raise self._session.Failed(self._session.shouldfail)
 
@@ -91,11 +98,14 @@ class Forks:
         if isinstance(message, str):
             self._running[pid] = message
             return True
-        report = self._hook.pytest_report_from_serializable(config=self._session.config, data=message)
-        if report.when == "teardown":
-            self._unreported.pop(report.nodeid, None)
-            self._running[pid] = None
-        self._hook.pytest_runtest_logreport(report=report)
+        for each in message:
+            report = self._hook.pytest_report_from_serializable(config=self._session.config, data=each)
+            file = _file_of(report.nodeid)
+            self._took_s[file] = self._took_s.get(file, 0) + report.duration
+            if report.when == "teardown":
+                self._unreported.pop(report.nodeid, None)
+                self._running[pid] = None
+            self._hook.pytest_runtest_logreport(report=report)
         if self._session.shouldfail:  # the others end with the test that they are at
             for other in self._running:
                 os.kill(other, signal.SIGINT)
@@ -126,6 +136,7 @@ class _Worker:
         self._session, self._files, self._queue = session, files, queue
         self._reports = os.fdopen(reports, "wb")
         self._folder = folder
+        self._of_test: list[dict[str, Any]] = []
 
     def end(self) -> None:
         """Run the tests, and never return."""
@@ -173,14 +184,21 @@ class _Worker:
             yield from self._files[INDEX.unpack(first)[0]]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell the parent."""
+        """Tell the parent: a test's reports together, or those before a failure at once."""
         config = self._session.config
-        self._send(config.hook.pytest_report_to_serializable(config=config, report=report))
+        self._of_test.append(config.hook.pytest_report_to_serializable(config=config, report=report))
+        if report.when == "teardown" or report.failed:
+            self._send(self._of_test)
+            self._of_test = []
 
-    def _send(self, message: str | dict[str, Any]) -> None:
-        """The name of a test that starts, or a report."""
+    def _send(self, message: str | list[dict[str, Any]]) -> None:
+        """The name of a test that starts, or reports."""
         pickle.dump(message, self._reports)
         self._reports.flush()
+
+
+def _file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def _by_file(items: Sequence[pytest.Item]) -> Iterator[tuple[int, list[pytest.Item]]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import isfinite
 from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_type_hints
 
@@ -43,11 +44,11 @@ class Parameters:
     decision_interval_s: Positive = 1.0
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            for within in _ranges_in(hint):
-                for entry, value in _entries(name, getattr(self, name)):
-                    if value is not None and not (isfinite(value) and within.holds(value)):
-                        raise ValueError(f"{entry}={value:g}: expected {within.expected}")
+        kind: Any = type(self)
+        for name, within in _ranges_of(kind):
+            for entry, value in _entries(name, getattr(self, name)):
+                if value is not None and not (isfinite(value) and within.holds(value)):
+                    raise ValueError(f"{entry}={value:g}: expected {within.expected}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,13 @@ class BoundedParameters(Parameters):
     def bounded(self, replicas: int) -> int:
         """The number within the limits."""
         return max(self.min_replicas, min(replicas, self.max_replicas or replicas))
+
+
+@cache
+def _ranges_of(kind: type) -> tuple[tuple[str, Range], ...]:
+    """The parameters that have a range, each with it."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((name, within) for name, hint in hints.items() for within in _ranges_in(hint))
 
 
 def _ranges_in(hint: Any) -> Iterator[Range]:
