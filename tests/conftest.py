@@ -30,7 +30,7 @@ from tests.support.secure_kafka import running as running_secure_kafka
 from tests.support.services import on_free_ports
 
 # A busy machine is no failure of the property. CI tries each property more often than a developer waits for.
-settings.register_profile("penstock", deadline=None, max_examples=100 if "CI" in os.environ else 20)
+settings.register_profile("penstock", deadline=None, max_examples=100 if "CI" in os.environ else 10)
 settings.load_profile("penstock")
 
 

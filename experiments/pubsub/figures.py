@@ -97,21 +97,26 @@ def lots(seed: int, iterations: int) -> tuple[Consumers, ...]:
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
+@cache
+def work_in_progress(consumers: tuple[int, ...]) -> float:
+    """By the formulas at experiment B's rates, with these consumers of the four topics."""
+    return measure(model(HIGH_PER_MIN), consumers).work_in_progress
+
+
 def figure_4(draws: int = 1000) -> Iterator[Cells]:
     """Experiment B: rates (3.0, 3.5, 3.0), M = 10, by the formulas. Work in progress after an iteration; Random over
     many draws, of which some leave a topic overloaded, and the share of those that keep the limit of experiment E.
     """
     high = model(HIGH_PER_MIN)
-    wip = cache(lambda m: measure(high, m).work_in_progress)
     random = [lots(seed, 10) for seed in range(draws)]
     # R in minutes is the work in progress divided by all arrivals a minute.
     wip_limit = LIMIT_S / MINUTE_S * sum(HIGH_PER_MIN)
     for iteration, m in enumerate(min_time(high, 10)):
-        values = np.asarray([wip(path[iteration]) for path in random])
+        values = np.asarray([work_in_progress(path[iteration]) for path in random])
         yield {
             "iteration": iteration,
             "mintime_m": text(m),
-            "mintime_wip": wip(m),
+            "mintime_wip": work_in_progress(m),
             "random_overloaded_share": float(np.isinf(values).mean()),
             "random_wip_median": float(np.median(values)),
             "random_wip_best": float(values.min()),
