@@ -5,8 +5,9 @@ import gc
 import json
 import multiprocessing
 import signal
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.faults.kernel import Violation
 
 FLEETS = ("stream", "pods", "queue", "network", "function")
 CHUNK = 10
+PROGRESS_S = 10.0
 CPU_S = 10.0
 """A seed that takes longer runs without end."""
 
@@ -83,6 +85,12 @@ def shrink(fleet: str, seed: int, bug: str = "") -> list[int]:
     return kept
 
 
+def _unraisable(found: Any, told: Callable[[Any], object] = sys.unraisablehook) -> None:
+    """Say nothing of the coroutines of killed processes, whose ``finally`` awaits when they are collected."""
+    if str(found.exc_value) != "coroutine ignored GeneratorExit":
+        told(found)
+
+
 def _chunk(work: tuple[str, int, int]) -> list[tuple[str, int, str]]:
     fleet, first, last = work
     failed = [(fleet, seed, found) for seed in range(first, last) if (found := play(fleet, seed)[1])]
@@ -121,11 +129,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     began_s = time.perf_counter()
     failed = []
+    sys.unraisablehook = _unraisable
     WORLDS.update(worlds())  # before the processes part: they need not import it all
     gc.collect()
     gc.freeze()  # nor look at all of it for garbage after each chunk
     with multiprocessing.Pool(options.processes) as pool:
-        for found in pool.imap_unordered(_chunk, work):
+        told_s = began_s
+        for done, found in enumerate(pool.imap_unordered(_chunk, work), 1):
+            if time.perf_counter() - told_s > PROGRESS_S:
+                told_s = time.perf_counter()
+                print(f"{done / len(work):.0%} of the seeds", file=sys.stderr, flush=True)
             for fleet, seed, reason in found:
                 failed.append((fleet, seed))
                 print(f"python -m tests.faults --fleet {fleet} --seed {seed}: {reason}", flush=True)

@@ -165,7 +165,7 @@ class Kernel:
     def _serve(self) -> None:
         heap, pop, violations = self._heap, heapq.heappop, self.violations
         main = self._hub.parent
-        while True:
+        while True:  # until ``close``
             until_ns = self._until_ns
             while heap and heap[0][0] <= until_ns and not violations:
                 at_ns, _, target, token, value = pop(heap)
@@ -303,6 +303,7 @@ class Kernel:
             for thread in process.threads:
                 self.end(thread)
         self._heap.clear()
+        self._hub.throw(GreenletExit)  # suspended, it would keep this kernel and all its world for ever
 
     def end(self, thread: Thread) -> None:
         """End a thread of a dead process; what it does about it waits for nothing and has no effect."""
