@@ -2,15 +2,19 @@
 
 Run as ``python tests/bench/reliability_page.py DIRECTORY… > docs/reliability.md`` with the directories that the command
 printed (``runs/<utc>-chaos-<experiment>-compare``). Times to recover are computed from the run directories beside them.
+Each seed becomes a line of ``docs/reliability.jsonl``, so that seeds can be played over several sittings; without a
+directory the page is written from these lines.
 """
 
 # ruff: noqa: E501 - lines of the page
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+
+import msgspec
 
 from experiments.chaos import ChaosDirectory, ChaosRun
 from penstock.fleet_kinds import kind_of
@@ -19,13 +23,15 @@ from report.analysis.measurement import summary_of
 from report.analysis.outcomes import events_of
 from report.analysis.recovery import fault_effects
 from report.analysis.run_data import RunData
-from report.analysis.summary import FaultEffect, RunSummary
+from report.analysis.summary import FaultEffect
+
+ROWS = Path(__file__).resolve().parents[2] / "docs/reliability.jsonl"
 
 TOP = """# Reliability
 
 Runs of `penstock chaos`: each seed draws one to four faults from all that the world has for the kind of fleet, within the first 80 % of the run. A violation is an event that is lost, finished twice or
 left over, counts that disagree, a run that ends with an error, or anything of the run that stays behind. [Measurement rules](measurement.md) define the times. This page is written by
-`python tests/bench/reliability_page.py DIRECTORY…`.
+`python tests/bench/reliability_page.py DIRECTORY…`; [reliability.jsonl](reliability.jsonl) has every run with its seed, faults, counts, verdict and times to recover, a line each.
 
 **Conditions.** Two shared cores, one Kafka broker, RabbitMQ, Redis and HAProxy as processes of the same machine. All cores were busy with other work in nearly every second of the live runs, so that most live
 runs are DEGRADED and many fleets miss their SLO without any fault: times to recover are upper bounds here. A failed event has its result and is not lost.
@@ -66,32 +72,43 @@ FOUND = """## What the runs found
 """
 
 
-class Series(NamedTuple):
-    """One directory: its kind of fleet and world, seeds with their summaries, and effects of its faults."""
+class PlayedSeed(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of ``docs/reliability.jsonl``: one run of one seed."""
 
-    title: str
+    kind: str
+    """Kind of fleet."""
     world: str
     request: str
-    runs: list[tuple[ChaosRun, RunSummary | None, tuple[FaultEffect, ...]]]
+    """Experiment and scaler."""
+    chaos: ChaosRun
+    slo_share: float | None = None
+    """Share of the events within the SLO; None of a run that ended with an error."""
+    effects: tuple[FaultEffect, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str, int]:
+        """Kind, world, request and seed: a seed that is played again replaces its line."""
+        return self.kind, self.world, self.request, self.chaos.seed
 
 
-def series_of(path: Path) -> Series:
-    """Read a directory. Runs that ended with an error have no summary."""
+def played(path: Path) -> Iterator[PlayedSeed]:
+    """Read a directory of ``penstock chaos``."""
     directory = ChaosDirectory(path)
     request = directory.read().request
-    runs: list[tuple[ChaosRun, RunSummary | None, tuple[FaultEffect, ...]]] = []
-    title = ""
-    for found in sorted(directory.found().values(), key=lambda run: run.seed):
-        run = RunData(RunDirectory.open(path.parent / found.run))
-        title = kind_of(run.spec.system).name
-        if found.error:
-            runs.append((found, None, ()))
-            continue
-        summary = summary_of(run)
-        effects = fault_effects(run, events_of(run, run.schedule(), summary.conservation.in_flight))
-        runs.append((found, summary, effects))
     (scaler,) = request["scalers"]
-    return Series(title, str(request["world"]), f"{request['experiment']}, {scaler}", runs)
+    for found in directory.found().values():
+        run = RunData(RunDirectory.open(path.parent / found.run))
+        row = PlayedSeed(
+            kind=kind_of(run.spec.system).name,
+            world=str(request["world"]),
+            request=f"{request['experiment']}, {scaler}",
+            chaos=found,
+        )
+        if not found.error:
+            summary = summary_of(run)
+            effects = fault_effects(run, events_of(run, run.schedule(), summary.conservation.in_flight))
+            row = msgspec.structs.replace(row, slo_share=summary.slo_share, effects=tuple(effects))
+        yield row
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
@@ -109,35 +126,32 @@ def recoveries(times_s: Sequence[float | None]) -> str:
     return f"{median(known):.1f} s / {max(known):.1f} s{open_}" if known else f"–{open_}"
 
 
-def overview(series: Sequence[Series]) -> Iterator[str]:
-    """One row per directory."""
+def overview(seeds: Sequence[PlayedSeed]) -> Iterator[str]:
+    """One row per kind of fleet, world and request."""
     rows = []
-    for one in series:
-        found = [run for run, _, _ in one.runs]
-        summaries = [summary for _, summary, _ in one.runs if summary is not None]
-        of = [run.seed for run in found]
-        starts = [seed for seed in of if seed - 1 not in of]
-        ends = [seed for seed in of if seed + 1 not in of]
-        seeds = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in zip(starts, ends, strict=True))
-        total = sum(summary.conservation.scheduled for summary in summaries)
-        bad = sum(bool(run.violations) for run in found)
-        failed = sum(s.conservation.failed + s.conservation.dead_lettered for s in summaries)
-        lost, twice = sum(run.lost for run in found), sum(run.finished_twice for run in found)
-        left = sum(run.in_flight + len(run.left_behind) for run in found)
-        rows.append(
-            (one.title, one.world, one.request, seeds, len(found), f"{total:,}", failed, lost, twice, left, bad)
-        )
+    for (kind, world, request), of in groupby(seeds, lambda one: one.key[:3]):
+        runs = [one.chaos for one in of]
+        numbers = {run.seed for run in runs}
+        starts = sorted(seed for seed in numbers if seed - 1 not in numbers)
+        ends = sorted(seed for seed in numbers if seed + 1 not in numbers)
+        spans = ", ".join(f"{a}–{b}" if b > a else f"{a}" for a, b in zip(starts, ends, strict=True))
+        bad = sum(bool(run.violations) for run in runs)
+        left = sum(run.in_flight + len(run.left_behind) for run in runs)
+        counts = (
+            f"{sum(run.events for run in runs):,}", sum(run.failed for run in runs), sum(run.lost for run in runs),
+            sum(run.finished_twice for run in runs), left, bad,
+        )  # fmt: skip
+        rows.append((kind, world, request, spans, len(runs), *counts))
     head = ("kind", "world", "experiment, scaler", "seeds", "runs", "events", "failed", "lost", "finished twice")
     yield from table((*head, "left behind", "violations"), rows)
 
 
-def effects(series: Sequence[Series]) -> Iterator[str]:
+def recovery(seeds: Sequence[PlayedSeed]) -> Iterator[str]:
     """One row per kind of fleet, world and fault."""
     by_fault: dict[tuple[str, str, str], list[FaultEffect]] = defaultdict(list)
-    for one in series:
-        for _, _, found in one.runs:
-            for effect in found:
-                by_fault[one.title, one.world, effect.kind].append(effect)
+    for one in seeds:
+        for effect in one.effects:
+            by_fault[one.kind, one.world, effect.kind].append(effect)
     rows = []
     for (kind, world, fault), of_fault in sorted(by_fault.items()):
         hit = [effect for effect in of_fault if effect.hit]
@@ -154,35 +168,21 @@ def effects(series: Sequence[Series]) -> Iterator[str]:
     yield from table((*head, *more), rows)
 
 
-def seeds(one: Series) -> Iterator[str]:
-    """One row per seed."""
-    yield f"### {one.title}, world {one.world}: {one.request}"
-    yield ""
-    rows = []
-    for run, summary, _ in one.runs:
-        failed = summary.conservation.failed + summary.conservation.dead_lettered if summary else ""
-        share = f"{100 * summary.slo_share:.1f} %" if summary and summary.slo_share is not None else ""
-        counts = (summary.conservation.scheduled if summary else "", failed, run.lost, run.finished_twice)
-        verdict = run.error or run.verdict
-        left = run.in_flight + len(run.left_behind)
-        rows.append((run.seed, " ".join(f"`{fault}`" for fault in run.faults), *counts, left, share, verdict))
-    head = ("seed", "faults", "events", "failed", "lost", "finished twice", "left", "within SLO", "verdict")
-    yield from table(head, rows)
-
-
 def main() -> None:
-    """Print the page."""
-    series = [series_of(Path(argument)) for argument in sys.argv[1:]]
-    series.sort(key=lambda one: (one.world, one.title))
+    """Add what was played, and print the page."""
+    lines = ROWS.read_text().splitlines() if ROWS.exists() else []
+    known = {row.key: row for row in map(msgspec.json.Decoder(PlayedSeed).decode, lines)}
+    for argument in sys.argv[1:]:
+        known.update((row.key, row) for row in played(Path(argument)))
+    seeds = [known[key] for key in sorted(known, key=lambda key: (key[1], *key))]
+    ROWS.write_text("".join(f"{msgspec.json.encode(row).decode()}\n" for row in seeds))
     print(TOP)
-    print("\n".join(("## What was run", "", *overview(series))))
+    print("\n".join(("## What was run", "", *overview(seeds))))
     print(
-        "\n".join(("## Time to recover", "", "Of faults with an effect. 0 s: never disturbed.", "", *effects(series)))
+        "\n".join(("## Time to recover", "", "Of faults with an effect. 0 s: never disturbed.", "", *recovery(seeds)))
     )
     print(OTHERS)
-    print(FOUND)
-    live = [one for one in series if one.world != "sim"]
-    print("\n".join(("## Seeds of the live runs", "", *(line for one in live for line in seeds(one)))).rstrip())
+    print(FOUND.rstrip())
 
 
 if __name__ == "__main__":
