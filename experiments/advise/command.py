@@ -40,6 +40,7 @@ def advise(**given: Any) -> None:
     """Find the cheapest scaler and its settings for your own trace.
 
     Every scaler is simulated at its best: settings are chosen on the first part of the trace and proven on the rest.
+    The advice is kept in the folder PENSTOCK_RUNS (default: runs).
     """
     from rich.console import Console
 
