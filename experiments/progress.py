@@ -11,12 +11,11 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from controller.journal import TickRecord
+from controller.journal import JournalTail, TickRecord
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import StreamObservation
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
-from report.watch import JournalTail
 
 LINE_EVERY_S = 10.0
 """Without a terminal."""
