@@ -54,6 +54,8 @@ Verdict = Literal["VALID", "DEGRADED", "INVALID"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+LOAD_SESSION = "load"
+"""Name of the experiment of Locust's sessions."""
 LEAST_FREE_BYTES = 32_000_000
 """A report alone has five million bytes."""
 
@@ -164,10 +166,10 @@ class RunDirectory:
         """Raise PenstockError that names what an incomplete run directory lacks."""
         missing = [file.name for file in files if not file.exists()]
         if missing:
-            raise PenstockError(
-                f"{self.path}: incomplete run directory, missing {', '.join(missing)}; "
-                "run it again (`penstock compare … --resume` keeps the finished runs)"
-            )
+            again = "run it again (`penstock compare … --resume` keeps the finished runs)"
+            if self.spec_file.exists() and self.spec().experiment == LOAD_SESSION:
+                again = "the load session did not come to its end; start another one with `penstock load`"
+            raise PenstockError(f"{self.path}: incomplete run directory, missing {', '.join(missing)}; {again}")
 
     def spec(self) -> RunSpec:
         """The specification of the run."""

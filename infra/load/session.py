@@ -36,7 +36,7 @@ from penstock.durations import duration_s
 from penstock.errors import PenstockError
 from penstock.parameters import parse_settings
 from penstock.registry import parse_scaler
-from penstock.rundir import RunDirectory
+from penstock.rundir import LOAD_SESSION, RunDirectory
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from penstock.settings import Folders
@@ -48,7 +48,6 @@ from producers.shard import Shard
 from producers.workloads import parse_workload
 from producers.workloads.catalogue import AtRate
 
-EXPERIMENT: Final = "load"
 GRACE_S: Final = 60.0
 FOLLOW_S: Final = 1.0
 
@@ -225,10 +224,10 @@ def prepare(arguments: argparse.Namespace) -> Session:
     )
     if isinstance(services, ClusterServices):
         require_idle(services.kubectl, CONTROLLER)
-    directory = RunDirectory.create(Folders().runs.absolute(), EXPERIMENT, scaler.name)
+    directory = RunDirectory.create(Folders().runs.absolute(), LOAD_SESSION, scaler.name)
     spec = RunSpec(
         run=directory.name,
-        experiment=EXPERIMENT,
+        experiment=LOAD_SESSION,
         world=arguments.world,
         scaler=scaler,
         seed=arguments.seed,
