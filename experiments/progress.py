@@ -79,7 +79,9 @@ class RunProgress:
         def state() -> str:
             journal.read()
             elapsed_s = max(0.0, time.time() - spec.start_ns / NANOS_PER_SECOND)
-            newest = silence(journal.ticks, elapsed_s) or (_newest_tick(journal.ticks[-1]) if journal.ticks else "")
+            newest = _newest_tick(journal.ticks[-1]) if journal.ticks else ""
+            if spec.world == "local":  # a pod's journal is copied at its end
+                newest = silence(journal.ticks, elapsed_s) or newest
             text = f"{elapsed_s:4.0f}/{spec.duration_s:.0f} s  {newest}"
             if task is not None:
                 self._bars.update(task, completed=min(1.0, elapsed_s / spec.duration_s), state=text)

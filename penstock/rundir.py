@@ -32,7 +32,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -167,8 +167,9 @@ class RunDirectory:
         missing = [file.name for file in files if not file.exists()]
         if missing:
             again = "run it again (`penstock compare … --resume` keeps the finished runs)"
-            if self.spec_file.exists() and self.spec().experiment == LOAD_SESSION:
-                again = "the load session did not come to its end; start another one with `penstock load`"
+            with suppress(PenstockError):  # run.json may be missing or broken, too
+                if self.spec().experiment == LOAD_SESSION:
+                    again = "the load session did not come to its end; start another one with `penstock load`"
             raise PenstockError(f"{self.path}: incomplete run directory, missing {', '.join(missing)}; {again}")
 
     def spec(self) -> RunSpec:

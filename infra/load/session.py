@@ -115,6 +115,7 @@ class Session:
         if senders:
             run.sender = LocustSenders(run.context, schedule, senders)
         self._sending = self._stopped = self._ending = False
+        self._collected = False
         self.left = 0
 
     def stop(self, *_: object) -> None:
@@ -134,14 +135,20 @@ class Session:
             ending.callback(self._run.close)
             try:
                 self._run.prepare()
-                ending.callback(self._run.stop)
+                ending.callback(self._stop_run)
                 ending.enter_context(results_reader(self._run.context))
                 with followed(self._run.context.directory):
                     self._send_and_drain()
+                self._collected = True
                 self._run.collect()
             finally:
                 self._ending = True
         return figures_of(pq.read_table(self._run.context.directory.delivery_file))
+
+    def _stop_run(self) -> None:
+        """In order, unless the run was collected, which stops it: the controller's pod can be stopped once."""
+        if not self._collected:
+            self._run.stop()
 
     def _send_and_drain(self) -> None:
         spec = self._run.start()
