@@ -4,14 +4,21 @@ A decision can be explained from its line alone. Lines are only appended, also b
 loses at most the line that it was writing.
 """
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
 import msgspec
 
 from penstock.contracts import Accepted, Decision, ReplicaEvent
 from penstock.fleet_kinds import AnyObservation
 from penstock.rundir import JsonLines, RunDirectory, read_lines
+
+KEPT: Final = 120
+"""Ticks that are kept of a journal that grows, for the small curves and each shadow's last advice."""
+TAIL_BYTES: Final = 4_000_000
+"""Of a long journal only the end is read."""
 
 
 class TickRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,3 +101,30 @@ def read_replica_events(directory: RunDirectory) -> Iterator[ReplicaEvent]:
     """The replica events of a run in order. PenstockError if there is no journal or a line is not an event."""
     directory.require(directory.replicas_file)
     return read_lines(directory.replicas_file, ReplicaEvent)
+
+
+class JournalTail:
+    """The end of a journal that grows: ``read`` takes in the lines that are new."""
+
+    def __init__(self, path: Path) -> None:
+        self.ticks: deque[TickRecord] = deque(maxlen=KEPT)
+        self._path = path
+        self._at = 0
+        self._torn = b""
+        self._decoder = msgspec.json.Decoder(TickRecord)
+
+    def read(self) -> None:
+        """Take in what was appended; a line that is not whole yet waits for its end."""
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            size = file.seek(0, 2)
+            skipping = self._at == 0 and size > TAIL_BYTES
+            file.seek(size - TAIL_BYTES if skipping else self._at)
+            *lines, self._torn = (self._torn + file.read()).split(b"\n")
+            self._at = file.tell()
+        for line in lines[1:] if skipping else lines:
+            try:
+                self.ticks.append(self._decoder.decode(line))
+            except msgspec.DecodeError:
+                continue  # torn by a kill; the journal's readers skip it too

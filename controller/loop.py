@@ -83,7 +83,7 @@ class Loop:
 
     ``origin_s`` is offset 0 of the run on the clock. The loop writes the scheduled time and its own last scale action
     into each observation, so that a hold time of 10 s counts ticks and not their jitter. A scaler that fails holds,
-    with the error as reason; all hold when the monitor fails.
+    with the error as reason; all hold when the monitor fails. ``deciding``: name of the scaler that decides now.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class Loop:
         if len(set(names)) < len(names):
             raise PenstockError(f"scalers {', '.join(names)}: each may appear once only")
         self.grid = Grid([scaler.period_s for scaler in self._scalers], tick_phase_s)
+        self.deciding = ""
         resume = resume or LoopState()
         self._point, self._last_scale_s = resume.tick, resume.last_scale_s
         self._states = {
@@ -192,6 +193,7 @@ class Loop:
         if "monitor" in errors:
             return hold(self.fleet, f"no observation: {errors['monitor']}")
         began_s = self._clock.now()
+        self.deciding = scaler.name
         try:
             decision, state = scaler.decide(observation, self._states[scaler.name])
             check_targets(decision)
@@ -199,6 +201,7 @@ class Loop:
             errors[scaler.name] = reason = _one_line(error)
             return hold(self.fleet, f"scaler failed: {reason}")
         finally:
+            self.deciding = ""
             if (took_s := self._clock.now() - began_s) > scaler.period_s:
                 slow[scaler.name] = round(took_s, 3)
         self._states[scaler.name] = state

@@ -31,14 +31,15 @@ FailUnder = Annotated[
 ]
 
 
-def _experiments(incomplete: str) -> list[str]:
+def complete_experiments(incomplete: str) -> list[str]:
+    """Experiments, for a shell."""
     from experiments.catalogue import EXPERIMENTS
 
     return [name for name in EXPERIMENTS if name.startswith(incomplete)]
 
 
 ExperimentName = Annotated[
-    str, typer.Argument(help="Name of the experiment; see `penstock experiments`.", autocompletion=_experiments)
+    str, typer.Argument(help="Name of the experiment; see `penstock experiments`.", autocompletion=complete_experiments)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print verdict.json instead of tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors and warnings.")]
@@ -251,7 +252,10 @@ def run(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment once with one acting scaler. Exit code 98: its verdict is INVALID."""
+    """Run an experiment once with one acting scaler. Exit code 98: its verdict is INVALID.
+
+    Its directory is made in the folder PENSTOCK_RUNS (default: runs).
+    """
     _run(experiment, [scaler], options, repeat=1, resume=False, fail_under=fail_under, as_json=as_json, quiet=quiet)
 
 
@@ -272,6 +276,8 @@ def compare(
 ) -> None:
     """Run an experiment once per scaler on the same schedule. Print a table and write one report. Exit code 98: a
     verdict is INVALID.
+
+    The directories are made in the folder PENSTOCK_RUNS (default: runs).
     """
     _run(
         experiment,
@@ -289,7 +295,7 @@ def demo(
     world: Annotated[str, typer.Option(help="sim: virtual time; local: real services and processes.")] = "sim",
 ) -> None:
     """Compare two scalers on 110 s of load. The bin-pack paper's workload, seconds 420 to 530, under binpack-tail and
-    linear: a table and a report.
+    linear: a table and a report in the folder PENSTOCK_RUNS (default: runs).
     """
     from experiments.experiment import Options
     from experiments.worlds import world_name

@@ -89,7 +89,7 @@ def carry_out(
         raise
     finally:
         world.close()
-    directory.write(directory.manifest_file, _manifest(directory, spec, summary))
+    directory.write(directory.manifest_file, manifest_of(directory, spec, summary))
     return summary
 
 
@@ -100,7 +100,8 @@ def _command() -> str:
     return shlex.join(("penstock", *sys.argv[1:])) if ours else ""
 
 
-def _manifest(directory: RunDirectory, spec: RunSpec, summary: RunSummary) -> Manifest:
+def manifest_of(directory: RunDirectory, spec: RunSpec, summary: RunSummary) -> Manifest:
+    """What a finished run ran on, its verdict, and the checksums of its files."""
     started_at = datetime.fromtimestamp(spec.start_ns / NANOS_PER_SECOND, UTC).isoformat(timespec="seconds")
     return Manifest(
         run=directory.name,

@@ -17,16 +17,18 @@ import msgspec
 import numpy as np
 import typer
 
+from controller.loop import Grid
 from penstock.contracts import FleetObservation
 from penstock.durations import duration_s
 from penstock.errors import PenstockError
 from penstock.fleet_kinds import fleet_kinds, kind_of
 from penstock.measured import JOIN_TIMEOUT_S, POD_JOIN_TIMEOUT_S
-from penstock.parameters import make_parameters, unknown
+from penstock.parameters import make_parameters, reason, unknown
 from penstock.registry import (
     ScalerClass,
     find_scaler,
     is_clairvoyant,
+    make_scaler,
     parse_scaler,
     reads_arrivals,
     scaler_classes,
@@ -220,12 +222,14 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
     def with_parameters(spec: ScalerSpec) -> ScalerSpec:
         return _with_parameters(spec, find_scaler(spec), experiment, {**facts, **experiment.common}, options)
 
+    scalers = [with_parameters(each) for each in (acting, *shadows)]
+    _check_periods(scalers, options.speed)
     return RunSpec(
         run=run,
         experiment=experiment.name,
         world=options.world,
-        scaler=with_parameters(acting),
-        shadows=tuple(with_parameters(shadow) for shadow in shadows),
+        scaler=scalers[0],
+        shadows=tuple(scalers[1:]),
         guard=_guard(facts, options.speed) if options.guard else None,
         seed=options.seed,
         speed=options.speed,
@@ -252,6 +256,14 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
             "partition_weights": experiment.partition_weights,
         },
     )
+
+
+def _check_periods(scalers: Sequence[ScalerSpec], speed: float) -> None:
+    """Raise PenstockError for decision periods that the control loop would refuse once the services run."""
+    try:
+        Grid(sorted({make_scaler(each).period_s for each in scalers}), phase_s=0.0)
+    except PenstockError as error:
+        raise error if speed == 1 else PenstockError(f"--speed {speed:g}: {error}") from None
 
 
 def _guard(facts: Mapping[str, Any], speed: float) -> GuardSpec:
@@ -451,7 +463,7 @@ def _with_settings(what: str, struct: AnyStruct, settings: Mapping[str, str]) ->
         return msgspec.convert(values, type=type(struct), strict=False, from_attributes=True)
     except msgspec.ValidationError as error:
         given = ", ".join(f"{what}.{name}={value}" for name, value in settings.items())
-        raise PenstockError(f"--set {given}: {error}") from None
+        raise PenstockError(f"--set {reason(what, settings, error) or f'{given}: {error}'}") from None
 
 
 def _faults(experiment: Experiment, options: Options, duration_s: float) -> tuple[Fault, ...]:

@@ -5,21 +5,22 @@ The figures of a run come from the last line of its journal.
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from controller.journal import TickRecord
+from controller.journal import JournalTail, TickRecord
 from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import StreamObservation
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
-from report.watch import JournalTail
 
 LINE_EVERY_S = 10.0
 """Without a terminal."""
+LONG_SILENCE_S = 5.0
+"""Without a tick, or three times as long as between the last two."""
 
 
 class RunProgress:
@@ -79,6 +80,8 @@ class RunProgress:
             journal.read()
             elapsed_s = max(0.0, time.time() - spec.start_ns / NANOS_PER_SECOND)
             newest = _newest_tick(journal.ticks[-1]) if journal.ticks else ""
+            if spec.world == "local":  # a pod's journal is copied at its end
+                newest = silence(journal.ticks, elapsed_s) or newest
             text = f"{elapsed_s:4.0f}/{spec.duration_s:.0f} s  {newest}"
             if task is not None:
                 self._bars.update(task, completed=min(1.0, elapsed_s / spec.duration_s), state=text)
@@ -104,6 +107,13 @@ class RunProgress:
         if self._task is not None:
             self._bars.remove_task(self._task)
             self._task = None
+
+
+def silence(ticks: Sequence[TickRecord], elapsed_s: float) -> str:
+    """That no tick came for long, as while a scaler decides and decides; empty otherwise."""
+    period_s = ticks[-1].time_s - ticks[-2].time_s if len(ticks) > 1 else 0.0
+    silent_s = elapsed_s - (ticks[-1].time_s if ticks else 0.0)
+    return f"no tick for {silent_s:.0f} s" if silent_s > max(LONG_SILENCE_S, 3 * period_s) else ""
 
 
 def _newest_tick(tick: TickRecord) -> str:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 OF_A_FOLDER = (*RUN_FILES, "request.json")
 """One of these files makes a folder a run, a comparison, or an advice."""
 
-runs = typer.Typer(no_args_is_help=True, help="List, open, delete and compare run directories.")
+runs = typer.Typer(
+    no_args_is_help=True,
+    help="List, open, delete and compare run directories.\n\nThey are in the folder PENSTOCK_RUNS (default: runs).",
+)
 RunPath = Annotated[Path, typer.Argument(help="Run directory.", autocompletion=complete_runs)]
 
 
@@ -31,7 +34,7 @@ def register_runs(app: typer.Typer) -> None:
 
 @runs.command("list", epilog="Example: penstock runs list --json")
 def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the runs, the newest first."""
+    """List the runs in the folder PENSTOCK_RUNS (default: runs), the newest first."""
     from rich.console import Console
     from rich.table import Table
 

@@ -42,7 +42,11 @@ app = typer.Typer(
     epilog="Example: penstock advise load.csv --slo 500ms",
 )
 
-calibrate = typer.Typer(no_args_is_help=True, help="Measure what one replica can do on the local services.")
+calibrate = typer.Typer(
+    no_args_is_help=True,
+    help="Measure what one replica can do on the local services.",
+    epilog="Example: penstock calibrate worker",
+)
 """``penstock calibrate``: packages add their measurements."""
 app.add_typer(calibrate, name="calibrate")
 

@@ -32,10 +32,10 @@ def make_parameters(name: str, kind: type[Any], given: Mapping[str, Any]) -> Any
         return msgspec.convert(_with_entries(given), type=kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
         values = ", ".join(f"{name}.{key}={value}" for key, value in given.items())
-        raise PenstockError(_reason(name, given, error) or f"{values}: {error}") from None
+        raise PenstockError(reason(name, given, error) or f"{values}: {error}") from None
 
 
-def _reason(name: str, given: Mapping[str, Any], error: Exception) -> str:
+def reason(name: str, given: Mapping[str, Any], error: Exception) -> str:
     """Of a missing value or one of the wrong type, in the words of the command line; "" for any other error."""
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", str(error)):
         key = f"{name}.{missing[1]}"

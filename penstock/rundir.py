@@ -32,7 +32,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -54,6 +54,8 @@ Verdict = Literal["VALID", "DEGRADED", "INVALID"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+LOAD_SESSION = "load"
+"""Name of the experiment of Locust's sessions."""
 LEAST_FREE_BYTES = 32_000_000
 """A report alone has five million bytes."""
 
@@ -164,10 +166,11 @@ class RunDirectory:
         """Raise PenstockError that names what an incomplete run directory lacks."""
         missing = [file.name for file in files if not file.exists()]
         if missing:
-            raise PenstockError(
-                f"{self.path}: incomplete run directory, missing {', '.join(missing)}; "
-                "run it again (`penstock compare … --resume` keeps the finished runs)"
-            )
+            again = "run it again (`penstock compare … --resume` keeps the finished runs)"
+            with suppress(PenstockError):  # run.json may be missing or broken, too
+                if self.spec().experiment == LOAD_SESSION:
+                    again = "the load session did not come to its end; start another one with `penstock load`"
+            raise PenstockError(f"{self.path}: incomplete run directory, missing {', '.join(missing)}; {again}")
 
     def spec(self) -> RunSpec:
         """The specification of the run."""

@@ -6,9 +6,9 @@ from typing import Any, Final
 OPTIONS: Final[dict[str, tuple[str, Any, str]]] = {
     "workload": ("--workload", "binpack-workload-1", "a workload of `penstock workloads`, or FILE.csv"),
     "rate": ("--rate", 0.0, "mean events per second; 0: the workload's own"),
-    "from_s": ("--from", 0.0, "first second of the workload"),
-    "seconds": ("--seconds", 0.0, "seconds of the workload; 0: to its end"),
-    "slo": ("--slo", 0.5, "SLO in seconds, from the intended time"),
+    "from_s": ("--from", "0s", "start within the workload, such as 7m"),
+    "seconds": ("--seconds", "0s", "length of the part that is sent, such as 90s; 0s: to the end of the workload"),
+    "slo": ("--slo", "500ms", "latency limit from the intended time, such as 500ms or 2s"),
     "scaler": ("--scaler", "binpack-tail", "scaler of the consumers"),
     "settings": ("--set", "", "scaler.parameter=value, separated by blanks"),
     "partitions": ("--partitions", 5, "partitions of the topic, and the maximum of replicas"),

@@ -5,6 +5,7 @@ replaces both by ``penstock.measures``. Histograms are merged into its statistic
 cost does not depend on the number of events.
 """
 
+import math
 from typing import Final
 
 import locust.stats
@@ -35,7 +36,16 @@ def percentile_ms(response_times: dict[float, int], num_requests: int, percent: 
     counts = np.asarray([response_times[bound] for bound in bounds.tolist()], dtype=np.int64)
     positions = np.arange(len(bounds))
     rank = round(100 * percent, 6)  # 0.07 · 100 is a little above 7
-    return float(bounds[histogram_percentiles(positions, counts, (rank,))[0]])
+    return rounded_up(float(bounds[histogram_percentiles(positions, counts, (rank,))[0]]))
+
+
+def rounded_up(value: float) -> float:
+    """To four significant digits, upwards as the bound of a bucket is: what people can read."""
+    if value <= 0:
+        return 0.0
+    digits = 3 - math.floor(math.log10(value))
+    scale = 10.0**digits
+    return math.ceil(round(value * scale, 6)) / scale
 
 
 def use_log_buckets() -> None:
@@ -45,18 +55,21 @@ def use_log_buckets() -> None:
 
 
 class Bridge:
-    """Adds batches to Locust's statistics. ``slo_s`` names the SLO in its table of failures."""
+    """Adds batches to Locust's statistics. An event that completed late is no failure: ``results`` and ``within`` count
+    all results and those within the SLO.
+    """
 
-    def __init__(self, stats: RequestStats, slo_s: float) -> None:
+    def __init__(self, stats: RequestStats) -> None:
         self._stats = stats
-        self._missed = f"after the SLO of {slo_s:g} s"
+        self.results = self.within = 0
 
     def add(self, batch: Batch) -> None:
         """Count a batch in the total and in the row of its stage."""
         entry = stats_entry(batch)
         for into in (self._stats.total, self._stats.get(batch.stage, METHOD)):
             into.extend(entry)
-        self._fail(batch.stage, self._missed, batch.missed)
+        self.results += entry.num_requests
+        self.within += entry.num_requests - batch.missed - batch.failed
         self._fail(batch.stage, FAILED, batch.failed)
 
     def _fail(self, stage: str, reason: str, count: int) -> None:
@@ -75,7 +88,7 @@ def stats_entry(batch: Batch) -> StatsEntry:
     entry.start_time = float(batch.second)
     entry.num_requests = completed + batch.failed
     entry.num_none_requests = batch.failed  # they have no latency
-    entry.num_failures = batch.missed + batch.failed
+    entry.num_failures = batch.failed
     entry.last_request_timestamp = float(batch.second)
     entry.num_reqs_per_sec[batch.second] = entry.num_requests
     entry.num_fail_per_sec[batch.second] = entry.num_failures

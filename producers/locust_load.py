@@ -1,10 +1,11 @@
-"""Locust's side of a load session: it starts the session, shows its results, and has its workers send."""
+"""Locust's side of a load session: it starts the session, shows its results and fleet, and has its workers send."""
 
 import contextlib
 import logging
 import os
 import shlex
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.rundir import RunDirectory
 from producers.load_options import command_line
 from producers.locust_bridge import Bridge
-from producers.locust_messages import Batch, Ended, Sent, Started, Trouble, read_message
+from producers.locust_messages import Batch, Ended, Fleet, Sent, Started, Trouble, read_message
 from producers.locust_worker import SEND, STOP
 
 log = logging.getLogger("penstock")
@@ -30,16 +31,23 @@ END_S: Final = 180.0
 CLEAN_S: Final = 120.0
 """How long it then waits for the session to clean up."""
 POLL_S: Final = 1.0
+REPORT: Final = "experiments.load_report"
+"""Module that judges a finished session and writes its report."""
 
 
 class Load:
-    """The current session, if any. Its command is in PENSTOCK_LOAD_SESSION. Workers, if there are any, send."""
+    """The current session, if any. Its command is in PENSTOCK_LOAD_SESSION. Workers, if there are any, send.
+    ``report``: file or trouble of the last session's report.
+    """
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.started: Started | None = None
         self.over = False
         self.senders: Senders | None = None
+        self.fleet: Fleet | None = None
+        self.report = ""
+        self._bridge: Bridge | None = None
         self._listener: threading.Thread | None = None
         self._stopping = False
 
@@ -48,6 +56,7 @@ class Load:
         if self._listener is not None:
             self._listener.join()
         self.started, self.senders, self.over, self._stopping = None, None, False, False
+        self.fleet, self.report, self._bridge = None, "", None
         command = shlex.split(os.environ.get("PENSTOCK_LOAD_SESSION", ""))
         if not command:
             self._fail(environment, 'PENSTOCK_LOAD_SESSION is not set: `penstock load`, or `eval "$(penstock env)"`')
@@ -89,6 +98,19 @@ class Load:
             self.process = None
             self.over = False  # the shape is asked before the next session starts
 
+    def rows(self) -> list[dict[str, str]]:
+        """The fleet's figures for the page, as text; unknown ones are dashes."""
+        seen, bridge = self.fleet, self._bridge
+        within = f"{100 * bridge.within / bridge.results:.2f} %" if bridge is not None and bridge.results else "–"
+        figures = {
+            "second of the schedule": "–" if seen is None else f"{seen.time_s:.0f}",
+            "replicas": "–" if seen is None else str(seen.replicas),
+            "lag (events)": "–" if seen is None or seen.lag is None else f"{seen.lag:,}",
+            "results within the SLO": within,
+            "report": self.report or "after the session",
+        }
+        return [{"figure": name, "value": value} for name, value in figures.items()]
+
     def rate_now(self) -> int:
         """Events that the schedule has in this second; 0 before the start."""
         if self.started is None:
@@ -107,23 +129,42 @@ class Load:
         environment.process_exit_code = 2
 
     def _listen(self, environment: Any, process: "subprocess.Popen[bytes]") -> None:
-        bridge = Bridge(environment.stats, environment.parsed_options.slo)
+        bridge = self._bridge = Bridge(environment.stats)
+        ended, left = False, 0
         for line in process.stdout or ():
             match read_message(line):
                 case Batch() as batch:
                     bridge.add(batch)
+                case Fleet() as fleet:
+                    self.fleet = fleet
                 case Started() as started:
                     self.started = started
                     log.info("%s: running; one user is %d events/s", started.directory, self.events_per_user())
                     if self.senders is not None:
                         self.senders.start(Path(started.directory), process)
-                case Ended(issued_share, p99_s):
+                case Ended(issued_share, p99_s, in_flight):
                     delay = "" if p99_s is None else f", send delay p99 {1000 * p99_s:.3g} ms"
+                    ended, left = p99_s is not None, in_flight
                     log.info("ended: %.2f %% of the schedule sent%s", 100 * issued_share, delay)
                 case Trouble(message):
                     self._fail(environment, message)
         process.wait()
+        if ended and self.started is not None:
+            self._write_report(Path(self.started.directory), left)
         self.over = True
+
+    def _write_report(self, directory: Path, left: int) -> None:
+        """Judge the finished session as any run, and tell where its report is."""
+        done = subprocess.run(
+            [sys.executable, "-m", REPORT, str(directory), str(left)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+        self.report = said[-1] if said else f"exit code {done.returncode}"
+        log.log(logging.INFO if done.returncode == 0 else logging.WARNING, "report: %s", self.report)
 
 
 class Senders:

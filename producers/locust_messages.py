@@ -44,12 +44,24 @@ class Batch(msgspec.Struct, frozen=True, tag="batch"):
     """Events not completed."""
 
 
+class Fleet(msgspec.Struct, frozen=True, tag="fleet"):
+    """What the controller saw of the fleet at its newest tick."""
+
+    time_s: float
+    """Seconds from offset 0 of the schedule."""
+    replicas: int
+    lag: int | None
+    """Events that wait or are in service; None: unknown."""
+
+
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """The session is over."""
 
     issued_share: float
     """Events handed to the client, as a share of the whole schedule."""
     send_delay_p99_s: float | None
+    left: int = 0
+    """Events in flight that were not waited for any longer."""
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
@@ -68,7 +80,7 @@ class Sent(msgspec.Struct, frozen=True, tag="sent"):
     """Why there are no deliveries."""
 
 
-Message: TypeAlias = Started | Batch | Ended | Trouble
+Message: TypeAlias = Started | Batch | Fleet | Ended | Trouble
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)

@@ -3,8 +3,8 @@
 Locust sends nothing itself. Its Start starts a load session, a process of its own (its command is in
 PENSTOCK_LOAD_SESSION): a precomputed schedule, an open-loop sender, a fleet under the chosen scaler. Its Stop ends the
 sending. The page shows the latencies of the events, from their intended times, in Penstock's log buckets; an event that
-misses the SLO is a failure. A "user" stands for a number of events per second of the schedule, so that the page's curve
-of users is the requested load.
+was not completed is a failure. Tab "Fleet" has replicas, lag, the share within the SLO and the report. A "user" stands
+for a number of events per second of the schedule, so that the page's curve of users is the requested load.
 
 Distributed (``--master`` and several ``--worker``), each worker sends a shard of the schedule.
 """
@@ -20,9 +20,19 @@ from penstock.registry import scaler_names
 from producers.load_options import add_options
 from producers.locust_bridge import use_log_buckets
 from producers.locust_load import MAX_USERS, POLL_S, Load, ready_workers
+from producers.locust_page import add_fleet_tab
 from producers.locust_worker import SEND, SENT, STOP, Worker
 
 log = logging.getLogger("penstock")
+
+OF_EACH_SECOND = (
+    "Shape test updating",
+    "Ramping to",
+    "Sending spawn jobs",
+    "All users spawned",
+    "Spawning is complete",
+)
+"""Beginnings of Locust's lines about users: here some of them start or stop whenever the rate changes."""
 
 use_log_buckets()
 load = Load()
@@ -30,7 +40,9 @@ worker = Worker()
 
 
 class EventsPerSecond(User):
-    """Does nothing: it is there to be counted."""
+    """Does nothing: it is there to be counted. Its host keeps the page from asking for one."""
+
+    host = "Penstock"
 
     @task
     def stand_for_events(self) -> None:
@@ -97,9 +109,17 @@ def quit_locust(environment: Any, **_: Any) -> None:
         load.stop()
 
 
+def extend_page(environment: Any, **_: Any) -> None:
+    """Quiet Locust's lines about users, and give the page its tab."""
+    logging.getLogger("locust.runners").addFilter(lambda record: not record.getMessage().startswith(OF_EACH_SECOND))
+    if environment.web_ui is not None:
+        add_fleet_tab(environment.web_ui, load.rows)
+
+
 hooks: Any = events  # Locust's hooks have no types
 hooks.init_command_line_parser.add_listener(lambda parser: add_options(parser, scaler_names()))
 hooks.init.add_listener(register_messages)
+hooks.init.add_listener(extend_page)
 hooks.test_start.add_listener(start)
 hooks.test_stop.add_listener(stop)
 hooks.quitting.add_listener(quit_locust)

@@ -66,6 +66,32 @@ def write_index(rows: Sequence[Mapping[str, Any]], out: Path) -> None:
     write_page(out, _render("index.html", title="Runs", runs=table, figures="{}"))
 
 
+def write_advice(
+    out: Path,
+    *,
+    title: str,
+    sentence: str,
+    context: Sequence[str],
+    scalers: HtmlTable,
+    commands: Mapping[str, str],
+    manifests: Mapping[str, str],
+    emulated: bool,
+) -> None:
+    """Write the page of an advice: its sentence, what it assumes, the scalers, commands by title and YAML by scaler."""
+    text = _render(
+        "advice.html",
+        title=title,
+        sentence=sentence,
+        context=context,
+        scalers=scalers,
+        commands=commands,
+        manifests=manifests,
+        emulated=emulated,
+        figures="{}",
+    )
+    write_page(out, text)
+
+
 def write_page(out: Path, text: str) -> None:
     """Write beside and move into place, so that a browser never reads half a page."""
     partial = out.with_name(out.name + ".partial")

@@ -5,7 +5,7 @@ latencies are what Spark publishes in the directory second by second (log-bucket
 """
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +19,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from controller.journal import TickRecord
+from controller.journal import JournalTail, TickRecord
 from penstock.contracts import Decision, FleetObservation
 from penstock.errors import PenstockError
 from penstock.measures import Distribution, bucket_upper_s, histogram_percentiles
@@ -28,10 +28,6 @@ from penstock.runspec import RunSpec
 from report.explain import explain
 from report.wording import short_duration
 
-KEPT: Final = 120
-"""Ticks that are kept, for the small curves and each shadow's last advice."""
-TAIL_BYTES: Final = 4_000_000
-"""Of a long journal only the end is read."""
 RATE_S: Final = 5.0
 RECENT_S: Final = 10
 """Seconds of results in the line of recent latencies."""
@@ -41,8 +37,6 @@ CURVE: Final = "▁▂▃▄▅▆▇█"
 CURVE_WIDTH: Final = 60
 DECISION_LINES: Final = 16
 PHASES: Final = ("requested", "started", "joined", "draining", "pooled")
-
-_decoder = msgspec.json.Decoder(TickRecord)
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -60,32 +54,6 @@ class FinishedRun(msgspec.Struct, frozen=True):
     completed_events: int = 0
     slo_share: float | None = None
     latency: Distribution = Distribution()
-
-
-class JournalTail:
-    """The end of a journal that grows: ``read`` takes in the lines that are new."""
-
-    def __init__(self, path: Path) -> None:
-        self.ticks: deque[TickRecord] = deque(maxlen=KEPT)
-        self._path = path
-        self._at = 0
-        self._torn = b""
-
-    def read(self) -> None:
-        """Take in what was appended; a line that is not whole yet waits for its end."""
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
-            size = file.seek(0, 2)
-            skipping = self._at == 0 and size > TAIL_BYTES
-            file.seek(size - TAIL_BYTES if skipping else self._at)
-            *lines, self._torn = (self._torn + file.read()).split(b"\n")
-            self._at = file.tell()
-        for line in lines[1:] if skipping else lines:
-            try:
-                self.ticks.append(_decoder.decode(line))
-            except msgspec.DecodeError:
-                continue  # torn by a kill; the journal's readers skip it too
 
 
 class Latencies:

@@ -4,6 +4,7 @@ Nothing that is written depends on the wall clock: a run of one seed has the sam
 by byte, on every machine.
 """
 
+import threading
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -26,6 +27,9 @@ from simulator.engine import Engine, unsupported
 DRAIN_STEP_S = 1.0
 DRAIN_STALL_S = 30.0
 """A drain without progress for this long ends; the events that are left count as in flight."""
+
+LONG_DECISION_S = 5.0
+"""A decision that takes between one and two times as long, or longer, is told."""
 
 
 def simulated_faults(system: System) -> frozenset[FaultKind]:
@@ -58,14 +62,14 @@ class SimWorld(World):
 
     def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
         """The engine with the initial replicas, and the loop over it."""
-        self._run = _Run(spec, directory)
+        self._run = _Run(spec, directory, self._tell)
 
 
 class _Run:
     """One run: engine, clock, loop and their files."""
 
-    def __init__(self, spec: RunSpec, directory: RunDirectory) -> None:
-        self.spec, self.directory = spec, directory
+    def __init__(self, spec: RunSpec, directory: RunDirectory, tell: Progress) -> None:
+        self.spec, self.directory, self._tell = spec, directory, tell
         kind = kind_of(spec.system)
         acting, *shadows = scalers = [make_scaler(each) for each in (spec.scaler, *spec.shadows)]
         check_kinds(scalers, kind.load("observation"))
@@ -93,6 +97,18 @@ class _Run:
             )
 
         self._make_loop, self.loop = make_loop, make_loop()
+        self._over = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        """Tell of a scaler that decides for long: a ``decide`` that never returns says nothing itself."""
+        seen, told = ("", 0.0), ("", 0.0)
+        while not self._over.wait(LONG_DECISION_S):
+            now = (self.loop.deciding, self.clock.now())
+            if now[0] and now == seen != told:
+                told = now
+                self._tell(f"{now[0]} has decided on the tick at {now[1]:g} s for more than {LONG_DECISION_S:g} s")
+            seen = now
 
     def start(self) -> RunSpec:
         self.spec = msgspec.structs.replace(self.spec, start_ns=EPOCH_NS)
@@ -139,6 +155,7 @@ class _Run:
         self.engine.results().write(self.directory.results_folder, self.spec)
 
     def close(self) -> None:
+        self._over.set()
         self.decisions.close()
         self.replicas.close()
         self.faults.close()

@@ -252,6 +252,11 @@ def conditions(request: AdviceRequest, minutes: float) -> str:
     )
 
 
+def setting_text(row: Row) -> str:
+    """The values that were chosen for a scaler."""
+    return ", ".join(f"{name.lstrip('-')} {_written(value)}" for name, value in row.setting.items()) or "as published"
+
+
 def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
     """One row for each scaler, and what the stars mean."""
     table = plain_table("")
@@ -268,8 +273,7 @@ def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
             duration(row.p99_s),
             one_decimal(row.replica_minutes),
             money(row.money),
-            escape(", ".join(f"{name.lstrip('-')} {_written(value)}" for name, value in row.setting.items()))
-            or "as published",
+            escape(setting_text(row)),
         )
     notes = ["margin: points between the lowest share of both parts and the wanted one"]
     if any(is_emulated(row.scaler) for row in rows):

@@ -40,6 +40,7 @@ def advise(**given: Any) -> None:
     """Find the cheapest scaler and its settings for your own trace.
 
     Every scaler is simulated at its best: settings are chosen on the first part of the trace and proven on the rest.
+    The advice is kept in the folder PENSTOCK_RUNS (default: runs).
     """
     from rich.console import Console
 
@@ -140,16 +141,18 @@ def _progress(said: "Console") -> "Iterator[tuple[Callable[[str], None], Callabl
 
 
 def _tell(session: "Session", found: "Found", said: "Console") -> None:
-    """Table, assumptions, sentence, commands and YAML; or all of it as JSON."""
+    """Table, assumptions, sentence, commands and YAML; or all of it as JSON. Writes the page."""
     import msgspec
     from rich.console import Console
 
     from experiments.advise.advice import conditions, table_of
+    from experiments.advise.page import write_page
     from penstock.measured import REBALANCE_S
 
     request, advice = session.request, found.advice
     for name, text in advice.manifests.items():
         (session.folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    write_page(session, found)
     if request.json:
         rest = session.parts["rest"]
         fleet = {name: getattr(session.plan.experiment, name) for name in ("partitions", "max_replicas")}
@@ -182,3 +185,4 @@ def _tell(session: "Session", found: "Found", said: "Console") -> None:
             said.print(f"{title}: {line}", markup=False)
     for name, text in advice.manifests.items():
         said.print(f"\n{name} does it at most a tenth dearer; {session.folder / name}.yaml:\n{text}", markup=False)
+    said.print(f"\nreport: {session.folder / 'report.html'}", markup=False)

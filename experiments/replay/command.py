@@ -29,7 +29,8 @@ def register_replay(app: typer.Typer) -> None:
 def replay(**given: Any) -> None:
     """Run one scaler on your own trace in virtual time.
 
-    `penstock advise` tries all scalers with all settings. Exit code 98: the verdict is INVALID.
+    `penstock advise` tries all scalers with all settings. Exit code 98: the verdict is INVALID. The run's directory is
+    made in the folder PENSTOCK_RUNS (default: runs).
     """
     import dataclasses
     import shutil
@@ -70,7 +71,7 @@ def replay(**given: Any) -> None:
         tell_conditions(plan, said)
         said.print(tuning_line(experiment, [parse_scaler(request.scaler)], options), markup=False)
         with RunProgress(said, runs=1) as progress:
-            carry_out(SimWorld(), experiment, options, directory, progress)
+            carry_out(SimWorld(progress.phase), experiment, options, directory, progress)
     except BaseException:
         shutil.rmtree(directory.path, ignore_errors=True)
         raise

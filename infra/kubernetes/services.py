@@ -50,6 +50,7 @@ LABELS: Final = {
 READY_TIMEOUT_S: Final = 300.0
 """A node that is added for a pod has to fetch the pod's image first."""
 DELETE_TIMEOUT_S: Final = 180.0
+VOLUMES_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.3
 LOOK_S: Final = 4.0
 """Between two looks for pods without a node during a run: the third at the latest reports them, within 15 s."""
@@ -114,6 +115,7 @@ class ClusterServices:
         self._tell(f"cluster: deleting namespace {self.kubectl.namespace}")
         self.kubectl.run("delete", f"namespace/{self.kubectl.namespace}", "--wait=false")
         self._await_deletion()
+        self._await_volumes()
         return True
 
     def _clean_up(self) -> None:
@@ -178,6 +180,34 @@ class ClusterServices:
             return f"namespace {self.kubectl.namespace} has not ended within {DELETE_TIMEOUT_S:g} s: {why}"
 
         wait_until(lambda: self._namespace() is None, DELETE_TIMEOUT_S, stuck, POLL_S)
+
+    def _await_volumes(self) -> None:
+        """Wait until the cluster has deleted the volumes of the namespace, which stay Released for a while; say which
+        are left. Those that are to be kept are, and nothing is waited for if volumes cannot be listed.
+        """
+
+        def left() -> list[str]:
+            try:
+                volumes = self.kubectl.get("persistentvolumes")["items"]
+            except PenstockError:  # it takes a right of its own
+                return []
+            claims = {each["metadata"]["name"]: each["spec"] for each in volumes}
+            return [
+                name
+                for name, spec in claims.items()
+                if spec.get("claimRef", {}).get("namespace") == self.kubectl.namespace
+                and spec["persistentVolumeReclaimPolicy"] == "Delete"
+            ]
+
+        try:
+            wait_until(
+                lambda: not left(),
+                VOLUMES_TIMEOUT_S,
+                lambda: f"cluster: volumes that are not deleted yet: {', '.join(left())}",
+                POLL_S,
+            )
+        except PenstockError as late:
+            self._tell(str(late))
 
     def _make_secret(self) -> None:
         """Create the secrets, unless they are there."""

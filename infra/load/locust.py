@@ -100,7 +100,8 @@ def own_address(towards: str) -> str:
 
 def _locust(port: int, options: Sequence[str]) -> list[str]:
     page = ("--web-host", "127.0.0.1", "--web-port", str(port))
-    return [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), *page, *options]
+    quiet = ("--only-summary",) if "--headless" in options else ()  # no table every other second
+    return [sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), *page, *quiet, *options]
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -1,5 +1,7 @@
 """One load session: ``python -m infra.load.session --workload … --scaler …``, a run that Locust's page starts.
 
+Its directory is complete in the end, as that of any run: `experiments.load_report` judges it.
+
 It reports progress on standard output (``producers.locust_messages``). SIGTERM ends the sending; events in flight are
 still waited for. A second SIGTERM ends that wait, too. Needs running services (`penstock up`).
 
@@ -11,6 +13,7 @@ import math
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -19,7 +22,9 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import typer
 
+from controller.journal import JournalTail
 from infra.kubernetes.services import ClusterServices
 from infra.local.services import LocalServices
 from infra.runs.context import RunContext
@@ -27,23 +32,24 @@ from infra.runs.kinds import local_run, pod_run
 from infra.runs.pods import CONTROLLER, require_idle
 from infra.runs.programs import SenderProgram
 from infra.runs.run import Run
+from penstock.durations import duration_s
 from penstock.errors import PenstockError
 from penstock.parameters import parse_settings
 from penstock.registry import parse_scaler
-from penstock.rundir import RunDirectory
+from penstock.rundir import LOAD_SESSION, RunDirectory
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
 from penstock.settings import Folders
 from producers.delivery import DeliveryLog, SenderFigures, figures_of
-from producers.load_options import add_options
-from producers.locust_messages import Ended, Sent, Started, Trouble, write_message
+from producers.load_options import OPTIONS, add_options
+from producers.locust_messages import Ended, Fleet, Sent, Started, Trouble, write_message
 from producers.schedule import make_schedule
 from producers.shard import Shard
 from producers.workloads import parse_workload
 from producers.workloads.catalogue import AtRate
 
-EXPERIMENT: Final = "load"
 GRACE_S: Final = 60.0
+FOLLOW_S: Final = 1.0
 
 
 class StoppedError(Exception):
@@ -101,7 +107,7 @@ class LocustSenders(SenderProgram):
 
 
 class Session:
-    """A run that keeps its journal and deliveries only. ``senders``: workers of Locust; 0: one local sender."""
+    """A run whose sending can be stopped. ``senders``: workers of Locust; 0: one local sender."""
 
     def __init__(self, run: Run, schedule: Schedule, senders: int = 0) -> None:
         self._run = run
@@ -109,6 +115,8 @@ class Session:
         if senders:
             run.sender = LocustSenders(run.context, schedule, senders)
         self._sending = self._stopped = self._ending = False
+        self._collected = False
+        self.left = 0
 
     def stop(self, *_: object) -> None:
         """Send nothing more; when called again, do not wait for events in flight either. A signal handler; without
@@ -127,12 +135,20 @@ class Session:
             ending.callback(self._run.close)
             try:
                 self._run.prepare()
-                ending.callback(self._run.stop)
+                ending.callback(self._stop_run)
                 ending.enter_context(results_reader(self._run.context))
-                self._send_and_drain()
+                with followed(self._run.context.directory):
+                    self._send_and_drain()
+                self._collected = True
+                self._run.collect()
             finally:
                 self._ending = True
         return figures_of(pq.read_table(self._run.context.directory.delivery_file))
+
+    def _stop_run(self) -> None:
+        """In order, unless the run was collected, which stops it: the controller's pod can be stopped once."""
+        if not self._collected:
+            self._run.stop()
 
     def _send_and_drain(self) -> None:
         spec = self._run.start()
@@ -145,7 +161,30 @@ class Session:
             if self._stopped:  # before the sender had read its schedule
                 raise StoppedError from None
             raise
-        self._run.drain()
+        self.left = self._run.drain()
+
+
+@contextmanager
+def followed(directory: RunDirectory) -> Iterator[None]:
+    """Report the newest tick of the run's journal once a second."""
+    over = threading.Event()
+    journal = JournalTail(directory.decisions_file)
+
+    def follow() -> None:
+        told = -1
+        while not over.wait(FOLLOW_S):
+            journal.read()
+            if journal.ticks and (newest := journal.ticks[-1]).tick != told:
+                told, seen = newest.tick, newest.observation
+                write_message(Fleet(newest.time_s, seen.replicas.current, seen.backlog))
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @contextmanager
@@ -181,26 +220,27 @@ def prepare(arguments: argparse.Namespace) -> Session:
     services.endpoints()  # raises where nothing is up
     scaler = parse_scaler(arguments.scaler, parse_settings(arguments.settings.split()))
     shape = parse_workload(arguments.workload)
+    from_s, seconds, slo_s = (_duration_s(arguments, name) for name in ("from_s", "seconds", "slo"))
     schedule = make_schedule(
         AtRate(arguments.workload, arguments.rate) if arguments.rate else shape,
         arrivals=shape.arrivals,
         seed=arguments.seed,
         partitions=arguments.partitions,
-        from_s=arguments.from_s,
-        seconds=arguments.seconds or None,
+        from_s=from_s,
+        seconds=seconds or None,
     )
     if isinstance(services, ClusterServices):
         require_idle(services.kubectl, CONTROLLER)
-    directory = RunDirectory.create(Folders().runs.absolute(), EXPERIMENT, scaler.name)
+    directory = RunDirectory.create(Folders().runs.absolute(), LOAD_SESSION, scaler.name)
     spec = RunSpec(
         run=directory.name,
-        experiment=EXPERIMENT,
+        experiment=LOAD_SESSION,
         world=arguments.world,
         scaler=scaler,
         seed=arguments.seed,
         partitions=arguments.partitions,
         max_replicas=arguments.partitions,
-        slo_s=arguments.slo,
+        slo_s=slo_s,
         duration_s=schedule.duration_s,
         workload=schedule.description,
         analytics=False,
@@ -213,6 +253,18 @@ def prepare(arguments: argparse.Namespace) -> Session:
         else local_run(services, spec, directory)
     )
     return Session(run, schedule, arguments.senders)
+
+
+def _duration_s(arguments: argparse.Namespace, name: str) -> float:
+    """The option in seconds; PenstockError that names its flag."""
+    text = str(getattr(arguments, name))
+    try:
+        seconds = duration_s(text)
+    except typer.BadParameter as error:
+        raise PenstockError(f"{OPTIONS[name][0]} {error.message}") from None
+    if name == "slo" and not seconds:
+        raise PenstockError(f"--slo {text}: has to be more than 0")
+    return seconds
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -238,7 +290,7 @@ def main() -> None:
         write_message(Trouble(str(error)))
         sys.exit(2)
     else:
-        write_message(Ended(figures.issued_share, figures.send_delay_p99_s))
+        write_message(Ended(figures.issued_share, figures.send_delay_p99_s, session.left))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from penstock.errors import PenstockError
 
 Port = int
+EXPECTED = {"int_parsing": "expected a whole number", "float_parsing": "expected a number"}
+"""By pydantic's type of an error."""
 
 
 class ServiceSettings(BaseSettings):
@@ -35,4 +37,5 @@ class ServiceSettings(BaseSettings):
         except ValidationError as error:
             first = error.errors()[0]
             name = f"PENSTOCK_{str(first['loc'][0]).upper()}"
-            raise PenstockError(f"{name}={first['input']}: {first['msg'].lower()}") from None
+            said = EXPECTED.get(first["type"]) or first["msg"].lower().removeprefix("input ")
+            raise PenstockError(f"{name}={first['input']}: {said}") from None

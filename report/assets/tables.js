@@ -1,5 +1,6 @@
-// Sorts tables by a click on a heading, and saves them as CSV or JSON. A cell's data-value is its figure, unrounded.
+// Sorts tables by a click on a heading, hides columns, and saves what is shown as CSV or JSON. A cell's data-value is its figure, unrounded.
 (() => {
+  const MANY_COLUMNS = 6;
   const valueOf = (cell) => {
     if (cell.dataset.value === undefined) return cell.innerText.trim().replace(/\s+/g, " ");
     return cell.dataset.value === "" ? null : Number(cell.dataset.value);
@@ -8,8 +9,9 @@
     if (one === null || other === null) return (one === null) - (other === null);
     return typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
   };
-  const rowsOf = (table) => [...table.tBodies[0].rows].map((row) => [...row.cells].map(valueOf));
-  const headers = (table) => [...table.tHead.rows[0].cells].map((cell) => cell.dataset.name);
+  const shown = (row) => [...row.cells].filter((cell) => !cell.hidden);
+  const rowsOf = (table) => [...table.tBodies[0].rows].map((row) => shown(row).map(valueOf));
+  const headers = (table) => shown(table.tHead.rows[0]).map((cell) => cell.dataset.name);
   const csv = (table) => [headers(table), ...rowsOf(table)]
     .map((row) => row.map((value) => {
       const text = value === null ? "" : String(value), formula = typeof value === "string" && /^[=+\-@]/.test(text) ? `'${text}` : text;
@@ -27,6 +29,21 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
 
+  // A checkbox for each column but the first, which names the row.
+  const chooser = (table, cells) => {
+    const list = Object.assign(document.createElement("details"), { className: "columns" });
+    list.append(Object.assign(document.createElement("summary"), { textContent: "Columns" }));
+    for (const cell of cells.slice(1)) {
+      const label = document.createElement("label"), box = Object.assign(document.createElement("input"), { type: "checkbox", checked: true });
+      box.addEventListener("change", () => {
+        for (const row of table.rows) row.cells[cell.cellIndex].hidden = !box.checked;
+      });
+      label.append(box, cell.innerText.trim() || cell.dataset.name);
+      list.append(label);
+    }
+    return list;
+  };
+
   document.querySelectorAll("table.sortable").forEach((table) => {
     const cells = [...table.tHead.rows[0].cells];
     cells.forEach((cell, column) => {
@@ -42,6 +59,7 @@
       });
     });
     const saving = table.closest(".table").querySelector(".save");
+    if (cells.length > MANY_COLUMNS) saving.append(chooser(table, cells));
     for (const [kind, write, type] of [["CSV", csv, "text/csv"], ["JSON", json, "application/json"]]) {
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: kind });
       button.setAttribute("aria-label", `Save table as ${kind}: ${table.caption.textContent}`);

@@ -274,7 +274,16 @@ def test_a_slice_begins_with_enough_replicas_for_its_first_second() -> None:
         ),
         (Options(settings={"binpak": {"f_up": "1"}}), r"unknown scaler 'binpak' \(did you mean binpack"),
         (Options(worker={"sevice_time_s": "1"}), r"unknown worker setting 'worker.sevice_time_s'"),
-        (Options(worker={"service_time_s": "long"}), r"--set worker.service_time_s=long: Expected `float`"),
+        (Options(worker={"service_time_s": "long"}), r"--set worker.service_time_s=long: expected a number$"),
+        (
+            Options(worker={"service_time_s": "0.004"}, system={"start_up_s": "soon"}),
+            r"--set system.start_up_s=soon: expected a number$",
+        ),
+        (Options(speed=1e9), r"--speed 1e\+09: decision periods \[1e-09\]: each must be at least 1 ms"),
+        (
+            Options(settings={"binpack": {"decision_interval_s": "1e-6"}}),
+            r"^decision periods \[1e-06, 1.0\]: each must be at least 1 ms",
+        ),
         (Options(seconds=60, faults=(Fault("kill-worker", 60),)), r"--fault kill-worker@60: the run has 60 s"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

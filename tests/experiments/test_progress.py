@@ -6,7 +6,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from experiments.progress import RunProgress
+from controller.journal import TickRecord
+from experiments.progress import RunProgress, silence
+from penstock.contracts import FleetObservation, ReplicaCounts
 
 
 def test_without_a_terminal_a_long_step_is_told_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +25,18 @@ def test_without_a_terminal_a_long_step_is_told_again_and_again(monkeypatch: pyt
     assert lines[:4] == ["linear", "  simulating", "  simulating: 0 s", "  simulating: 0 s"]
     time.sleep(0.2)
     assert said.getvalue().splitlines() == lines, "nothing is told after the end"
+
+
+def test_a_run_whose_controller_is_silent_for_long_says_so() -> None:
+    def tick(number: int, time_s: float) -> TickRecord:
+        seen = FleetObservation(time_s=time_s, fleet="payments", replicas=ReplicaCounts(joined=1))
+        return TickRecord(
+            tick=number, time_s=time_s, at_ns=0, phase_s=0.0, observation=seen, decisions={}, acting="linear"
+        )
+
+    each_second = [tick(1, 1.0), tick(2, 2.0)]
+    assert silence(each_second, 6.0) == ""
+    assert silence(each_second, 9.2) == "no tick for 7 s"
+    assert silence([tick(1, 15.0), tick(2, 30.0)], 70.0) == "", "every 15 s"
+    assert silence([], 4.0) == ""
+    assert silence([], 12.0) == "no tick for 12 s"

@@ -118,8 +118,15 @@ def test_every_command_has_a_short_help_option_and_an_example(
 ) -> None:
     assert exit_code(ended, *name.split(), "-h") == 0
     assert "Usage: penstock" in capsys.readouterr().out
-    if name != "calibrate":  # its measurements have one each
-        assert (ALL[name].epilog or "").startswith("Example: ")
+    assert (ALL[name].epilog or "").startswith("Example: ")
+
+
+@pytest.mark.parametrize("name", ["run", "compare", "demo", "replay", "advise", "runs", "runs list"])
+def test_the_help_tells_where_runs_are_kept(
+    ended: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    exit_code(ended, *name.split(), "--help")
+    assert "PENSTOCK_RUNS (default: runs)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_python_runs_the_package_and_loads_nothing_that_only_some_commands_use() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.command import complete_experiments
 from penstock import completion
 
 
@@ -11,6 +12,10 @@ def test_scalers_are_completed_also_as_the_last_of_a_list() -> None:
     assert set(completion.scalers("binpack")) == {"binpack", "binpack-tail"}
     assert completion.scalers("hpa,lin") == ["hpa,linear"]
     assert completion.scalers("nothing-like-this") == []
+
+
+def test_experiments_are_completed() -> None:
+    assert complete_experiments("multiqueue-f") == ["multiqueue-falling"]
 
 
 def test_runs_are_completed_the_newest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

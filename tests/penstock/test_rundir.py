@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.contracts import ReplicaEvent
 from penstock.errors import PenstockError
-from penstock.rundir import JsonLines, RunDirectory, read_lines, slug
+from penstock.rundir import LOAD_SESSION, JsonLines, RunDirectory, read_lines, slug
 from penstock.runspec import RunSpec, ScalerSpec
 from tests.support.mutations import mutations
 
@@ -44,6 +44,14 @@ def test_an_incomplete_run_names_what_is_missing(tmp_path: Path) -> None:
         directory.manifest()
     with pytest.raises(PenstockError, match=r"missing decisions.jsonl, delivery.parquet"):
         directory.require(directory.results_folder, directory.decisions_file, directory.delivery_file)
+
+
+def test_an_incomplete_load_session_is_not_told_to_be_compared_again(tmp_path: Path) -> None:
+    directory = RunDirectory.create(tmp_path, "load", "s", now=NOW)
+    spec = RunSpec(run="r", experiment=LOAD_SESSION, world="local", scaler=ScalerSpec(name="s"), duration_s=10)
+    directory.write(directory.spec_file, spec)
+    with pytest.raises(PenstockError, match=r"missing ledger.parquet; the load session did not come to its end"):
+        directory.require(directory.ledger_file)
 
 
 def test_a_broken_spec_names_the_file_and_what_is_wrong(tmp_path: Path) -> None:

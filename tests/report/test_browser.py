@@ -121,6 +121,21 @@ def test_a_table_is_sorted_by_its_figures_and_saved_unrounded(chromium: Browser,
     assert first.split(",")[2] == repr(after[0]).removesuffix(".0")
 
 
+def test_a_column_is_hidden_from_the_page_and_from_what_is_saved(chromium: Browser, page: Path) -> None:
+    shown = opened(chromium, page, 1440)
+    table = "document.querySelector('table.comparison')"
+    widths = f"[...{table}.rows].map((row) => [...row.cells].filter((cell) => cell.getClientRects().length).length)"
+    (columns,) = set(shown.run(widths))
+    box = "document.querySelector('.columns input')"
+    assert shown.run(f"{box}.closest('label').textContent") == "verdict"
+    shown.run(f"{box}.click()")
+    assert set(shown.run(widths)) == {columns - 1}
+    csv, text = shown.run("saved(document.querySelector('.save'))")
+    assert csv.startswith("scaler,slo_share,") and "verdict" not in json.loads(text)[0]
+    shown.run(f"{box}.click()")
+    assert set(shown.run(widths)) == {columns}
+
+
 def test_a_chart_is_read_by_keyboard_zoomed_and_its_lines_are_hidden(chromium: Browser, page: Path) -> None:
     shown = opened(chromium, page, 1440)
     chart = 'document.querySelector(`.chart[data-figure="together"]`)'

@@ -18,7 +18,8 @@ from report.analysis.measurement import analyse, summary_of
 from report.analysis.run_data import RunData
 from report.groups import group_runs
 from report.page import page as document
-from report.page import write_report
+from report.page import write_advice, write_report
+from report.tables import HtmlTable, Number
 from report.terminal import comparison_table
 from report.wording import duration, share, written_interval
 from tests.experiments.synthetic import START_NS, Toy, write_run
@@ -60,6 +61,24 @@ def test_names_and_reasons_of_a_run_are_never_markup(tmp_path: Path) -> None:
     assert EVIL not in page
     assert EVIL in unescape(without_libraries(page))
     assert page.count("</script>") == 3, "the figures, and one script each for tables and charts"
+
+
+def test_the_page_of_an_advice_has_its_yaml_and_no_markup_of_others(tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    scalers = HtmlTable("Scalers at their best", ("scaler", "cost"), [["<b>mine", Number("3.0", 3.0)]])
+    write_advice(
+        out,
+        title="Which scaler for <load>.csv?",
+        sentence="mine is the cheapest",
+        context=["2 trials."],
+        scalers=scalers,
+        commands={"Play it": "penstock replay a.csv"},
+        manifests={"hpa": "kind: <HPA>"},
+        emulated=False,
+    )
+    page = out.read_text("utf-8")
+    assert "<b>mine" not in page and "<HPA>" not in page and "<load>" not in page
+    assert "kind: &lt;HPA&gt;" in page and "penstock replay a.csv" in page and 'data-value="3.0"' in page
 
 
 def test_every_colour_is_defined_for_light_and_for_dark(pair: list[RunDirectory], tmp_path: Path) -> None:

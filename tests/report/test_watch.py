@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from typer.testing import CliRunner
 
-from controller.journal import DecisionsFile, TickRecord
+from controller.journal import DecisionsFile, JournalTail, TickRecord
 from penstock.clock import NANOS_PER_SECOND
 from penstock.command import build
 from penstock.contracts import Accepted, Decision, FleetObservation, PartitionObservation, ReplicaCounts
@@ -24,7 +24,7 @@ from penstock.rundir import Manifest, RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
 from pipelines.figures import ResultColumns
 from pipelines.publication import Publication
-from report.watch import JournalTail, Latencies, WatchedRun, curve, find_run, frame, rate_per_s
+from report.watch import Latencies, WatchedRun, curve, find_run, frame, rate_per_s
 
 START_NS = 1_700_000_000 * NANOS_PER_SECOND
 
@@ -148,7 +148,7 @@ def test_a_journal_is_read_on_from_where_it_was_and_half_a_line_waits_for_its_en
 
 
 def test_the_end_of_a_long_journal_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("report.watch.TAIL_BYTES", 2000)
+    monkeypatch.setattr("controller.journal.TAIL_BYTES", 2000)
     directory = run_directory(tmp_path)
     journaled(directory, *ticks_of_200_per_s())
     journal = JournalTail(directory.decisions_file)

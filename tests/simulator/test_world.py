@@ -3,11 +3,12 @@
 import dataclasses
 import math
 import re
+import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -16,9 +17,10 @@ import pytest
 from rich.console import Console
 
 from controller.journal import read_replica_events, read_ticks
+from controller.scalers.linear import Linear
 from experiments.catalogue import EXPERIMENTS, find_experiment
 from experiments.compare import ComparisonDirectory, begin, carry_out_all
-from experiments.driver import describe, schedule_of
+from experiments.driver import carry_out, describe, schedule_of
 from experiments.experiment import Experiment, Options, fitting_scalers, parse_faults, run_spec, system_at_speed
 from experiments.progress import RunProgress
 from experiments.worlds import make_world
@@ -39,6 +41,7 @@ from simulator.engine import NOT_SIMULATED, OUTCOMES, EventTable
 from simulator.world import SimWorld, check_faults, simulated_faults
 from tests.experiments.steady import STEADY as STEADY_60
 from tests.simulator.playing import spec_of
+from tests.support.eventually import eventually
 
 STEADY = dataclasses.replace(STEADY_60, workload="constant:rate_per_s=300,duration_s=60")
 SAME_BYTES = ("schedule.parquet", "decisions.jsonl", "replicas.jsonl", "faults.jsonl", "results/part-0.parquet")
@@ -72,6 +75,24 @@ def test_a_simulated_run_is_valid_without_sender_and_ledger(tmp_path: Path) -> N
     write_report([RunData(directory)], directory.report_file)
     assert "binpack-tail" in directory.report_file.read_text()
     assert msgspec.json.encode(analyse(RunData(directory))) == msgspec.json.encode(summary)
+
+
+def test_a_scaler_that_decides_for_long_is_told_by_name_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.world.LONG_DECISION_S", 0.05)
+    told: list[str] = []
+    decide: Any = Linear.decide
+
+    def slow(self: Any, observation: Any, state: Any) -> Any:
+        if observation.time_s > 2 and not told:
+            eventually(lambda: bool(told), lambda: "nothing is told", within_s=20)
+            time.sleep(0.3)
+        return decide(self, observation, state)
+
+    monkeypatch.setattr(Linear, "decide", slow)
+    directory, _ = describe(STEADY, "linear", Options(world="sim", seconds=5), tmp_path)
+    with RunProgress(Console(quiet=True), runs=1) as progress:
+        carry_out(SimWorld(told.append), STEADY, Options(world="sim", seconds=5), directory, progress)
+    assert told == ["linear has decided on the tick at 2.1 s for more than 0.05 s"]
 
 
 def test_one_seed_gives_the_same_bytes_and_another_seed_other_ones(
@@ -323,7 +344,7 @@ def test_what_a_monitor_reads_and_the_turns_of_partitions_can_be_set(tmp_path: P
 @pytest.mark.parametrize(("name", "value"), [("batch", "-1"), ("batch", "2.5"), ("staleness_s", "-1")])
 def test_an_impossible_setting_of_a_system_is_one_line(name: str, value: str) -> None:
     options = Options(world="sim", system={name: value})
-    with pytest.raises(PenstockError, match=rf"^--set system\.{name}={value}: Expected"):
+    with pytest.raises(PenstockError, match=rf"^--set system\.{name}={value}: [Ee]xpected"):
         run_spec(find_experiment("binpack-workload-1"), "linear", options, run="none")
 
 

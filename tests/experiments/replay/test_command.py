@@ -222,6 +222,13 @@ def test_a_partition_hotter_than_a_replica_is_named(tmp_path: Path, rates_file: 
     assert any("partition 1 gets 320 events/s" in warning for warning in plan.warnings)
 
 
+def test_shares_that_do_not_add_up_to_one_are_told(tmp_path: Path, rates_file: RatesFile) -> None:
+    trace = rates_file([100.0] * 20)
+    (warning,) = plan_of(trace, tmp_path, skew="0.5,0.6").warnings
+    assert warning == "--skew adds up to 1.1: each is taken as its part of that"
+    assert plan_of(trace, tmp_path, skew="0.5,0.5").warnings == ()
+
+
 def test_a_fleet_that_is_too_small_is_told(tmp_path: Path, rates_file: RatesFile) -> None:
     trace = rates_file([700.0] * 60)
     (warning,) = plan_of(trace, tmp_path, max_replicas=3).warnings

@@ -36,6 +36,7 @@ class FakeCluster:
         self.told: list[str] = []
         self.answer("pods", {"items": [self.pod(name, ready=True) for name in sorted(services.SHARED)]})
         self.answer("events", {"items": []})
+        self.answer("persistentvolumes", {"items": []})
         self.answer("nodes", {"items": [{"spec": {"providerID": "kind://docker/penstock/penstock-control-plane"}}]})
         (folder / "context").write_text("gke_project\n")
         fake_kubectl(

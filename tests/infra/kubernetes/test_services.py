@@ -129,6 +129,32 @@ def test_a_namespace_that_stays_in_terminating_is_explained(
     assert "apply" not in scene.calls()
 
 
+@pytest.mark.parametrize(
+    ("of", "policy", "told"),
+    [
+        ("penstock", "Delete", ["cluster: volumes that are not deleted yet: pvc-1"]),
+        ("penstock", "Retain", []),
+        ("shop", "Delete", []),
+    ],
+)
+def test_down_waits_for_volumes_that_the_cluster_deletes(
+    scene: FakeCluster, monkeypatch: pytest.MonkeyPatch, of: str, policy: str, told: list[str]
+) -> None:
+    monkeypatch.setattr(services, "VOLUMES_TIMEOUT_S", 0.0)
+    scene.answer("namespace", scene.namespace())
+    spec = {"claimRef": {"namespace": of}, "persistentVolumeReclaimPolicy": policy}
+    scene.answer("persistentvolumes", {"items": [{"metadata": {"name": "pvc-1"}, "spec": spec}]})
+    assert scene.services.down()
+    assert scene.told[1:] == told
+
+
+def test_down_needs_no_right_to_list_volumes(scene: FakeCluster) -> None:
+    scene.answer("namespace", scene.namespace())
+    (scene.folder / "persistentvolumes").unlink()
+    assert scene.services.down()
+    assert scene.told == ["cluster: deleting namespace penstock"]
+
+
 def test_overlay_kind_is_refused_on_another_cluster(scene: FakeCluster) -> None:
     scene.answer("nodes", {"items": [{"spec": {"providerID": "gce://project/zone/node"}}, {"spec": {}}]})
     with pytest.raises(

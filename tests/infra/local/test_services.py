@@ -289,7 +289,7 @@ def test_a_state_folder_too_deep_for_a_socket_is_told(local: Local, tmp_path: Pa
 
 def test_a_setting_that_is_no_port_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PENSTOCK_KAFKA_PORT", "many")
-    with pytest.raises(PenstockError, match=r"^PENSTOCK_KAFKA_PORT=many: .*integer"):
+    with pytest.raises(PenstockError, match=r"^PENSTOCK_KAFKA_PORT=many: expected a whole number$"):
         ServiceSettings.load()
 
 

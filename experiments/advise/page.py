@@ -1,0 +1,46 @@
+"""The advice as a page: ``report.html`` in its folder."""
+
+from experiments.advise.advice import Row, conditions, setting_text
+from experiments.advise.session import Found, Session
+from report.groups import EMULATED, is_emulated
+from report.page import write_advice
+from report.tables import Cell, HtmlTable, Number, number
+from report.wording import duration, money, one_decimal, share
+
+HEADERS = ("scaler", "SLO", "within SLO", "margin", "p99", "replica-minutes", "cost", "setting")
+NAMES = ("scaler", "met", "rest_share", "margin", "p99_s", "replica_minutes", "money", "setting")
+
+
+def write_page(session: Session, found: Found) -> None:
+    """Write the sentence, the table of scalers, the commands and the YAML."""
+    request, advice, trace = session.request, found.advice, session.plan.trace
+    cells = [_cells(row, request.share) for row in found.rows]
+    wanted = f"{share(request.share)} of events within {duration(request.slo)}"
+    write_advice(
+        session.folder / "report.html",
+        title=f"Which scaler for {trace.path.name}?",
+        sentence=advice.sentence,
+        context=(
+            f"{trace.rate_per_s.sum():,.0f} events in {trace.seconds:,} s; wanted: {wanted}.",
+            f"{found.trials} trials, {conditions(request, session.parts['rest'].minutes)}.",
+            *(f"Warning: {warning}" for warning in (*session.plan.warnings, session.plan.hopeless) if warning),
+        ),
+        scalers=HtmlTable("Scalers at their best", HEADERS, cells, "text", numeric_from=2, names=NAMES),
+        commands={name: line for name, line in (("Play it", advice.replay), ("Deploy it", advice.control)) if line},
+        manifests=advice.manifests,
+        emulated=any(is_emulated(row.scaler) for row in found.rows),
+    )
+
+
+def _cells(row: Row, wanted_share: float) -> list[Cell]:
+    margin = min(row.first_share, row.rest_share) - wanted_share
+    return [
+        row.scaler + (EMULATED if is_emulated(row.scaler) else ""),
+        "kept" if row.met else "missed",
+        number(row.rest_share, share),
+        Number(f"{100 * margin:+.2f}", margin),
+        number(row.p99_s, duration),
+        number(row.replica_minutes, one_decimal),
+        number(row.money, money),
+        setting_text(row),
+    ]
