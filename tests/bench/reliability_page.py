@@ -30,7 +30,7 @@ left over, counts that disagree, a run that ends with an error, or anything of t
 **Conditions.** Two shared cores, one Kafka broker, RabbitMQ, Redis and HAProxy as processes of the same machine. All cores were busy with other work in nearly every second of the live runs, so that most live
 runs are DEGRADED and many fleets miss their SLO without any fault: times to recover are upper bounds here. A failed event has its result and is not lost.
 Scaler `linear` keeps only 95 % of this consumer group's events within the SLO without any fault, in the sim world: "not within the run" there is mostly the scaler's, not the fault's.
-Seeds of consumer groups were played before `kill-all-workers` existed; the same seeds draw other faults now.
+A seed draws from the faults that exist: series that were played before `kill-all-workers`, `fill-disk`, `cut-workers` and `cut-controller` existed have other faults than the same seeds draw now.
 """
 
 OTHERS = """## What others document
@@ -61,7 +61,11 @@ FOUND = """## What the runs found
 
 - Twenty runs per kind on a cluster, and a hundred live seeds per kind: the tables above have all that were run. Live seeds above 8 were chosen because they draw kills of workers, forwarder and gateway. Most live seeds ran before the
   last mends above. Kubernetes has `kill-worker`, `kill-controller`, `blind-monitor` and for some kinds `kill-forwarder` or `kill-dataflow` by `penstock run --fault`.
-- Cuts of the network between two parts, a full disk and steps of the clock are not injected live; `python -m tests.faults` plays cuts and clock steps in virtual time.
+- Live cuts of the network exist for consumer groups: `cut-workers` and `cut-controller`, each from Kafka. Cuts from Redis, RabbitMQ and the gateway, and of one worker alone, are played by `python -m tests.faults` only,
+  in virtual time. `fill-disk` hits the files of the controller; a full disk of a broker is not injected.
+- Steps of the clock are not injected live; `python -m tests.faults` plays them in virtual time. A live step for one program needs a library that is loaded into it (libfaketime), which is not installed here. What a step
+  would hit: ticks are due by the wall clock, because all processes of a run share its start; a step back delays the next tick by as much, a step forward makes ticks missed. Records of events and replicas have
+  wall-clock times. Service times, time-outs, retries and sessions are measured by monotonic clocks.
 - A soak of two hours.
 """
 
