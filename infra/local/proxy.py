@@ -8,6 +8,7 @@ are served.
 import argparse
 import asyncio
 import signal
+import sys
 from contextlib import suppress
 from typing import Final
 
@@ -90,7 +91,10 @@ def main() -> None:
     parser.add_argument("--listen", required=True, type=address, help="host:port")
     parser.add_argument("--to", required=True, type=address, help="host:port")
     given = parser.parse_args()
-    asyncio.run(serve(given.listen, given.to))
+    try:
+        asyncio.run(serve(given.listen, given.to))
+    except OSError as error:
+        sys.exit(f"cannot listen on {given.listen[0]}:{given.listen[1]}: {error.strerror or error}")
 
 
 if __name__ == "__main__":

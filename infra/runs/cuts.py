@@ -48,6 +48,16 @@ AROUND_KAFKA: Final[Detours] = {
 }
 
 
+def _workers_around_rabbitmq(services: "LocalServices") -> Detour:
+    """A client of RabbitMQ stays at the address that it has; the forwarder has that of the workers."""
+    port, url = services.port("rabbitmq_port"), services.exports()["PENSTOCK_RABBITMQ"]
+    behind = url.replace(f"@127.0.0.1:{port}", f"@{BEHIND_PROXY}:{port}")
+    return Detour("workers and RabbitMQ", port, f"{OF_REPLICAS}RABBITMQ", behind)
+
+
+AROUND_RABBITMQ: Final[Detours] = {"cut-workers": _workers_around_rabbitmq}
+
+
 class Cut:
     """One proxy of a run, a program of the supervisor."""
 
@@ -55,11 +65,16 @@ class Cut:
         self._context, self._part, self._detour = context, fault, detour
 
     def start(self) -> None:
-        """Start the proxy and wait until it listens."""
+        """Start the proxy and wait until it listens. PenstockError with the end of its log if it cannot."""
         port = self._detour.port
         ends = ("--listen", f"{BEHIND_PROXY}:{port}", "--to", f"127.0.0.1:{port}")
         self._context.add(self._part, "infra.local.proxy", *ends, respawn=True, grace_s=5)
-        self._context.wait_until(lambda: listens(port, BEHIND_PROXY), self._part, START_TIMEOUT_S)
+
+        def serves() -> bool:
+            self._context.check_started()
+            return listens(port, BEHIND_PROXY)
+
+        self._context.wait_until(serves, self._part, START_TIMEOUT_S)
 
     def begin(self) -> Injected:
         """Pass nothing on until it is undone."""

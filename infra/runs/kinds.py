@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from infra.runs.context import RunContext
-from infra.runs.cuts import AROUND_KAFKA, Cut, Detours, cuts_of
+from infra.runs.cuts import AROUND_KAFKA, AROUND_RABBITMQ, Cut, Detours, cuts_of
 from infra.runs.faults import Faults, Injected, fill_disk, kill_part, kill_service, stop_service
 from infra.runs.function_replicas import FunctionReplicas, start_pipeline_manager
 from infra.runs.programs import ControllerProgram, ProgramReplicas, SenderProgram
@@ -55,11 +55,8 @@ LOCAL_FAULTS: Final[LiveFaults] = {
     "fill-disk": lambda run: fill_disk(run.context, "controller"),
 }
 """Of every run on processes of this machine."""
-CUTS: Final[LiveFaults] = {
-    "cut-workers": lambda run: run.cuts["cut-workers"].begin(),
-    "cut-controller": lambda run: run.cuts["cut-controller"].begin(),
-}
-"""Where the kind of fleet has these detours."""
+CUT_WORKERS: Final[LiveFaults] = {"cut-workers": lambda run: run.cuts["cut-workers"].begin()}
+CUT_CONTROLLER: Final[LiveFaults] = {"cut-controller": lambda run: run.cuts["cut-controller"].begin()}
 KILL_FORWARDER: Final[LiveFaults] = {"kill-forwarder": lambda run: kill_part(run.context, "forwarder")}
 KILL_DATAFLOW: Final[LiveFaults] = {"kill-dataflow": lambda run: kill_part(run.context, "dataflow")}
 
@@ -187,14 +184,15 @@ def _longest_job_s(system: System) -> float:
 STREAM: Final = LiveKind(
     drain_rule=CommittedOffsets,
     pods=_consumer_pods,
-    local_faults={"kill-all-workers": lambda run: run.replicas.kill_all(), **CUTS},
+    local_faults={"kill-all-workers": lambda run: run.replicas.kill_all(), **CUT_WORKERS, **CUT_CONTROLLER},
     detours=AROUND_KAFKA,
 )
 QUEUE: Final = LiveKind(
     events="rabbitmq",
     pods=_app_pods,
     pod_faults=KILL_FORWARDER,
-    local_faults=KILL_FORWARDER,
+    local_faults={**KILL_FORWARDER, **CUT_WORKERS},
+    detours=AROUND_RABBITMQ,
     needs=("rabbitmq",),
 )
 FUNCTION: Final = LiveKind(
@@ -209,4 +207,4 @@ FUNCTION: Final = LiveKind(
     },
     needs=("gateway",),
 )
-NETWORK: Final = replace(QUEUE, slowest_s=_longest_job_s, pod_faults={}, local_faults={})
+NETWORK: Final = replace(QUEUE, slowest_s=_longest_job_s, pod_faults={}, local_faults=CUT_WORKERS)

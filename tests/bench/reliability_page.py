@@ -61,8 +61,8 @@ FOUND = """## What the runs found
 
 - Twenty runs per kind on a cluster, and a hundred live seeds per kind: the tables above have all that were run. Live seeds above 8 were chosen because they draw kills of workers, forwarder and gateway. Most live seeds ran before the
   last mends above. Kubernetes has `kill-worker`, `kill-controller`, `blind-monitor` and for some kinds `kill-forwarder` or `kill-dataflow` by `penstock run --fault`.
-- Live cuts of the network exist for consumer groups: `cut-workers` and `cut-controller`, each from Kafka. Cuts from Redis, RabbitMQ and the gateway, and of one worker alone, are played by `python -m tests.faults` only,
-  in virtual time. `fill-disk` hits the files of the controller; a full disk of a broker is not injected.
+- Live cuts of the network: `cut-workers` from Kafka (consumer groups) or RabbitMQ (queues, networks), `cut-controller` from Kafka. Cuts from Redis and the gateway, and of one worker alone, are played by
+  `python -m tests.faults` only, in virtual time. `fill-disk` hits the files of the controller; a full disk of a broker is not injected.
 - Steps of the clock are not injected live; `python -m tests.faults` plays them in virtual time. A live step for one program needs a library that is loaded into it (libfaketime), which is not installed here. What a step
   would hit: ticks are due by the wall clock, because all processes of a run share its start; a step back delays the next tick by as much, a step forward makes ticks missed. Records of events and replicas have
   wall-clock times. Service times, time-outs, retries and sessions are measured by monotonic clocks.

@@ -229,7 +229,9 @@ def test_the_disk_of_a_controller_that_does_not_run_cannot_be_full(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", [StreamSystem, QueueSystem, FunctionSystem, NetworkSystem])
-@pytest.mark.parametrize("fault", ["stop-broker@10+4", "restart-redis@10+4", "kill-forwarder@10", "kill-controller@10"])
+@pytest.mark.parametrize(
+    "fault", ["stop-broker@10+4", "restart-redis@10+4", "cut-workers@10+4", "kill-forwarder@10", "kill-controller@10"]
+)
 def test_nothing_is_lost_in_a_simulated_fault(kind: type[System], fault: str, tmp_path: Path) -> None:
     experiment = next(each for each in EXPERIMENTS.values() if type(each.system) is kind)
     (parsed,) = parse_faults([fault])
