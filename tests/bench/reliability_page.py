@@ -65,7 +65,7 @@ FOUND = """## What the runs found
   `python -m tests.faults` only, in virtual time. `fill-disk` hits the files of the controller; a full disk of a broker is not injected.
 - Steps of the clock are not injected live; `python -m tests.faults` plays them in virtual time. A live step for one program needs a library that is loaded into it (libfaketime), which is not installed here. What a step
   would hit: ticks are due by the wall clock, because all processes of a run share its start; a step back delays the next tick by as much, a step forward makes ticks missed. Records of events and replicas have
-  wall-clock times. Service times, time-outs, retries and sessions are measured by monotonic clocks.
+  wall-clock times, and the controller's time-outs of plans and replicas are measured by it. Service times, sessions, and waits for brokers and services are measured by monotonic clocks.
 - A soak of two hours.
 """
 
