@@ -78,6 +78,16 @@ def test_a_cut_passes_nothing_and_its_end_closes_old_connections_and_serves_new_
         assert service.recv(100) == b"4"
 
 
+def test_a_proxy_that_cannot_listen_says_where_and_why_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        taken_address = f"127.0.0.1:{taken.getsockname()[1]}"
+        words = (sys.executable, "-m", "infra.local.proxy", "--listen", taken_address, "--to", taken_address)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert taken_address in line and "address already in use" in line.lower()
+
+
 def closed(end: socket.socket) -> bool:
     try:
         return end.recv(100) == b""
