@@ -51,6 +51,8 @@ FOUND = """## What the runs found
 - After `stop-gateway` the gateway had forgotten its functions and every further request failed (191 of 217 events of function, seed 1, and 206 of 206 of seed 6). The controller deploys them again, and these seeds
   were run again. Requests that arrive before that still fail with 404: the column "failed".
 - On a busy machine the sender connected while RabbitMQ was stopped, gave up after 10 s and ended the run (network, seed 7); it waits 60 s now. The seed was run again.
+- After `cut-workers` four results were in the results topic twice, each the same record: the cut had swallowed their acknowledgements and the client library published them again, as it may. Each event was booked and
+  finished once. "Finished twice" counts finishes with another worker or time now, not records.
 - In the sim world a member that was frozen when Redis or the broker went away never served again.
 - Beside chaos, hostile input: a record that is not UTF-8, nests deeply or has integers beyond 64 bits ended every process that read it.
 - `python -m tests.faults --first 1 --seeds 10000` plays the control plane of consumer groups (processes and pods), queues, pub/sub networks and functions in virtual time, 2,000 seeds each
