@@ -25,7 +25,7 @@ from penstock.rundir import RunDirectory, Verdict, slug
 from penstock.runspec import LASTING_FAULTS, Fault, FaultKind, WorldName
 from penstock.systems import System
 from penstock.world import World
-from report.analysis.run_data import RunData, ints
+from report.analysis.run_data import RunData
 
 MOST_FAULTS: Final = 4
 """A run has one to this many."""
@@ -227,9 +227,11 @@ def _carry_out(
 
 
 def finished_twice(run: RunData) -> int:
-    """Events of which two results say that this was the first time. A result of a redelivered event that was known
-    already has a higher attempt.
+    """Events that were finished for the first time by two workers or at two times. A result of a redelivered event that
+    was known already has a higher attempt. A result whose acknowledgement is lost is published again, with the same
+    worker and time: that is one finish, told twice.
     """
-    done = run.outcomes("attempt")
-    first = ints(done.filter(pc.and_(pc.equal(done["attempt"], 1), pc.equal(done["outcome"], "completed")))["id"])
-    return len(first) - len(np.unique(first))
+    done = run.outcomes("attempt", "worker")
+    first = done.filter(pc.and_(pc.equal(done["attempt"], 1), pc.equal(done["outcome"], "completed")))
+    finishes = first.select(["id", "worker", "finished_ns"]).group_by(["id", "worker", "finished_ns"]).aggregate([])
+    return len(finishes) - len(pc.unique(finishes["id"]))

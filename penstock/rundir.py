@@ -54,8 +54,14 @@ Verdict = Literal["VALID", "DEGRADED", "INVALID"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
+<<<<<<< HEAD
 LOAD_SESSION = "load"
 """Name of the experiment of Locust's sessions."""
+=======
+NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""Errors of a write that finds no space: a full disk, a quota, a limit on the size of files."""
+
+>>>>>>> w-faults
 LEAST_FREE_BYTES = 32_000_000
 """A report alone has five million bytes."""
 
@@ -237,7 +243,7 @@ def while_full(trouble: LogOnce) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in NO_SPACE:
             raise
         trouble.note(f"{error.strerror or error}: {error.filename or 'a journal'} is written when there is space")
     else:

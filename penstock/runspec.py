@@ -27,11 +27,23 @@ FaultKind = Literal[
     "kill-gateway",
     "stop-gateway",
     "blind-monitor",
+    "fill-disk",
+    "cut-workers",
+    "cut-controller",
 ]
 """Name of a fault. docs/your-own-fault.md describes how to add one."""
 
 LASTING_FAULTS: Final[frozenset[FaultKind]] = frozenset(
-    ("freeze-workers", "stop-broker", "restart-redis", "stop-gateway", "blind-monitor")
+    (
+        "freeze-workers",
+        "stop-broker",
+        "restart-redis",
+        "stop-gateway",
+        "blind-monitor",
+        "fill-disk",
+        "cut-workers",
+        "cut-controller",
+    )
 )
 """Faults with a duration; every other one happens at once."""
 

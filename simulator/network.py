@@ -110,6 +110,11 @@ class NetworkEngine(StationEngine):
         self._response_ns: list[int] = []
         super().__init__(spec, schedule, names=names, service_ns=self._drawn(spec.seed), start_up_s=system.start_up_s)
 
+    @simulates("cut-workers")
+    def _cut_workers(self, until_s: float) -> None:
+        """No consumer reaches the broker: events stay and results wait as if all were frozen."""
+        self._freeze_workers(until_s)
+
     @simulates("restart-redis")
     def _restart_store(self, until_s: float) -> None:
         """Consumers book their tasks in Redis."""

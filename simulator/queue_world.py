@@ -348,9 +348,17 @@ class SimulatedQueueFleet(FaultInjection):
     @simulates("kill-forwarder")
     def _kill_forwarder(self, _: float) -> None:
         """Events wait in the main queue until it has been started again."""
-        until_s = self.now_s + RESTART_S / self.spec.speed
-        self.state.until_s[FORWARDER_BACK_S] = until_s
+        self._stop_forwarder(self.now_s + RESTART_S / self.spec.speed)
+
+    def _stop_forwarder(self, until_s: float) -> None:
+        self.state.until_s[FORWARDER_BACK_S] = max(self.state.until_s[FORWARDER_BACK_S], until_s)
         self._event_queue.at(until_s, self._resume)
+
+    @simulates("cut-workers")
+    def _cut_workers(self, until_s: float) -> None:
+        """Neither functions nor the forwarder reach the broker: no event moves, as if all were frozen."""
+        self._freeze_workers(until_s)
+        self._stop_forwarder(until_s)
 
     @simulates("restart-redis")
     def _stop_store(self, until_s: float) -> None:

@@ -27,7 +27,7 @@ from simulator.consumer_group import SimulatedGroup
 from simulator.engine import EventTable, FaultInjection, Floats, simulates
 from simulator.partitions import PartitionedEvents
 
-AWAY = "the broker is stopped"
+AWAY, CUT_OFF = "the broker is stopped", "the network between controller and broker is cut"
 SERVICE, HEARTBEATS, READINGS = range(3)
 """Streams of random numbers that a seed makes; only append."""
 
@@ -105,7 +105,7 @@ class StreamEngine(FaultInjection):
         self._replicas = ConsumerReplicaSet(fleet=spec.fleet)
         self._fresh: list[tuple[str, int]] = []
         self._workers: list[str] = []
-        self._frozen_until_s = 0.0
+        self._frozen_until_s = self._cut_off_until_s = 0.0
         self.monitor = KafkaMonitor(
             fleet=spec.fleet,
             reader=cast(OffsetSource, SimpleNamespace(read=self._read)),  # only ``read`` is used
@@ -204,10 +204,10 @@ class StreamEngine(FaultInjection):
         self._await_more()
 
     def _read(self) -> OffsetReading:
-        """Offsets as a monitor reads them now; none from a broker that is away."""
-        if self.group.away:
-            fields = ("end_offset", "committed_offset")
-            unknown = {f"partitions.{p}.{field}": AWAY for p in range(self._spec.partitions) for field in fields}
+        """Offsets as a monitor reads them now; none from a broker that is away or cut off."""
+        if self.group.away or self.now_s < self._cut_off_until_s:
+            fields, why = ("end_offset", "committed_offset"), AWAY if self.group.away else CUT_OFF
+            unknown = {f"partitions.{p}.{field}": why for p in range(self._spec.partitions) for field in fields}
             return OffsetReading(self.now_s, {}, {}, unknown)
         late_s = self._late_s
         if self._system.staleness_sd_s:
@@ -254,6 +254,16 @@ class StreamEngine(FaultInjection):
         """SIGSTOP to all replicas, SIGCONT at ``until_s``."""
         self._frozen_until_s = max(self._frozen_until_s, until_s)
         self.group.freeze(until_s)
+
+    @simulates("cut-workers")
+    def _cut_workers(self, until_s: float) -> None:
+        """No replica reaches the broker: heartbeats, events and commits end as if all were frozen."""
+        self._freeze_workers(until_s)
+
+    @simulates("cut-controller")
+    def _cut_controller(self, until_s: float) -> None:
+        """The monitor reads nothing from the broker; plans still reach the members, without it."""
+        self._cut_off_until_s = max(self._cut_off_until_s, until_s)
 
     @simulates("restart-redis")
     def _stop_store(self, until_s: float) -> None:

@@ -7,11 +7,11 @@ by byte, on every machine.
 import threading
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
-from controller.journal import DecisionsFile, ReplicasFile
+from controller.journal import DecisionsFile, ReplicasFile, TickRecord
 from controller.loop import Loop, LoopState, check_kinds
 from penstock.fleet_kinds import kind_of
 from penstock.measured import RESTART_S
@@ -27,14 +27,15 @@ from simulator.engine import Engine, unsupported
 DRAIN_STEP_S = 1.0
 DRAIN_STALL_S = 30.0
 """A drain without progress for this long ends; the events that are left count as in flight."""
+CONTROLLER_FAULTS: Final[tuple[FaultKind, ...]] = ("kill-controller", "fill-disk")
 
 LONG_DECISION_S = 5.0
 """A decision that takes between one and two times as long, or longer, is told."""
 
 
 def simulated_faults(system: System) -> frozenset[FaultKind]:
-    """The faults of a simulated system: those of its engine, and of the controller, which every engine has."""
-    known: set[FaultKind] = {*kind_of(system).load("faults"), "kill-controller"}
+    """The faults of a simulated system: those of its engine, and those of the controller, which every run has."""
+    known: set[FaultKind] = {*kind_of(system).load("faults"), *CONTROLLER_FAULTS}
     return frozenset(kind for kind in known if part_hit(kind) not in system.lacks)
 
 
@@ -80,6 +81,9 @@ class _Run:
         self.replicas = ReplicasFile(directory, EPOCH_NS)
         self.faults = JsonLines(directory.faults_file)
         self._lasting_until_s: dict[FaultKind, float] = {}
+        self._full_until_s = 0.0
+        self._saved: LoopState | None = None
+        self._unwritten: list[TickRecord] = []
 
         def make_loop(resume: LoopState | None = None) -> Loop:
             return Loop(
@@ -90,7 +94,7 @@ class _Run:
                 acting=acting,
                 guard=spec.guard,
                 shadows=shadows,
-                journals=(self.decisions,),
+                journals=(self,),
                 tick_phase_s=spec.tick_phase_s,
                 seed=spec.seed,
                 resume=resume,
@@ -115,6 +119,17 @@ class _Run:
         self.directory.write(self.directory.spec_file, self.spec)
         return self.spec
 
+    def tick(self, record: TickRecord) -> None:
+        """The journal of the loop. Decisions wait while the disk is full, as in a live controller."""
+        self._unwritten.append(record)
+        if self.clock.now() >= self._full_until_s:
+            self._write()
+
+    def _write(self) -> None:
+        for record in self._unwritten:
+            self.decisions.tick(record)
+        self._unwritten.clear()
+
     def wait_until(self, until_s: float) -> None:
         self.clock.limit_s = limit_s = max(self.clock.limit_s, until_s)
         self.clock.sleep_until(self._lasting_until_s.get("kill-controller", 0.0))
@@ -123,7 +138,7 @@ class _Run:
 
     def inject(self, fault: Fault) -> None:
         """As in a live run: a fault has no effect while one of its kind lasts. A killed controller continues from its
-        snapshot after ``RESTART_S``, at the run's speed.
+        snapshot after ``RESTART_S``, at the run's speed; the snapshot is from before the fault while the disk is full.
         """
         check_faults(self.spec.system, [fault])
         now_s, detail = self.clock.now(), "simulated"
@@ -131,14 +146,28 @@ class _Run:
         if not hit:
             detail = "the one before still lasts"
         elif fault.kind == "kill-controller":
-            self.loop = self._make_loop(self.loop.snapshot())
-            self._lasting_until_s[fault.kind] = now_s + RESTART_S / self.spec.speed
+            self._kill_controller(now_s)
+        elif fault.kind == "fill-disk":
+            hit = now_s >= self._lasting_until_s.get("kill-controller", 0.0)
+            if hit:
+                self._full_until_s, self._saved = now_s + fault.seconds, self.loop.snapshot()
+                self._lasting_until_s[fault.kind] = self._full_until_s
+            detail = detail if hit else "no controller was running"
         else:
             hit = self.engine.inject(fault)
             self._lasting_until_s[fault.kind] = now_s + fault.seconds
             detail = detail if hit else "no replica was running"
         at_ns = EPOCH_NS + nanos(now_s)
         self.faults.append(FaultRecord(kind=fault.kind, at_ns=at_ns, seconds=fault.seconds, detail=detail, hit=hit))
+
+    def _kill_controller(self, now_s: float) -> None:
+        """What was not written is lost with it; its successor finds space."""
+        full = now_s < self._full_until_s
+        self.loop = self._make_loop(self._saved if full else self.loop.snapshot())
+        if full:
+            self._unwritten.clear()
+            self._full_until_s = 0.0
+        self._lasting_until_s["kill-controller"] = now_s + RESTART_S / self.spec.speed
 
     def drain(self) -> int:
         left = self.engine.left()
@@ -156,6 +185,7 @@ class _Run:
 
     def close(self) -> None:
         self._over.set()
+        self._write()
         self.decisions.close()
         self.replicas.close()
         self.faults.close()

@@ -26,8 +26,16 @@ SETTINGS: Final = Path(__file__).parents[1] / "kubernetes" / "base" / "config" /
 """Of one node, in both worlds; what differs here comes after it, and the last value of a key counts."""
 CONFIG: Final = """
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port},\
+WORKERS://127.0.0.1:{workers_port},MONITOR://127.0.0.1:{monitor_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},\
+WORKERS://{behind}:{workers_port},MONITOR://{behind}:{monitor_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,WORKERS:PLAINTEXT,MONITOR:PLAINTEXT
 log.dirs={data}
+"""
+BEHIND_PROXY: Final = "127.0.0.2"
+"""Where a proxy listens, on the port of the service behind it: clients that come through the proxy are told this
+address by a listener of their own.
 """
 
 
@@ -39,6 +47,8 @@ class Kafka(Service):
 
     folders: Folders
     controller_port: int
+    workers_port: int
+    monitor_port: int
     heap_mib: int
 
     @property
@@ -53,7 +63,14 @@ class Kafka(Service):
         data, temporary, config = folder / "data", folder / "tmp", folder / "server.properties"
         for made in (data, temporary):
             made.mkdir(exist_ok=True)
-        own = CONFIG.format(port=self.port, controller_port=self.controller_port, data=data)
+        own = CONFIG.format(
+            port=self.port,
+            controller_port=self.controller_port,
+            workers_port=self.workers_port,
+            monitor_port=self.monitor_port,
+            behind=BEHIND_PROXY,
+            data=data,
+        )
         config.write_text(SETTINGS.read_text() + own)
         options = (
             f"-Xmx{self.heap_mib}m",

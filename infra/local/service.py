@@ -99,10 +99,10 @@ def find_executable(name: str, package: str) -> str:
     return path
 
 
-def listens(port: int) -> bool:
-    """Whether a process accepts connections on 127.0.0.1:port."""
+def listens(port: int, host: str = "127.0.0.1") -> bool:
+    """Whether a process accepts connections on host:port."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=1.0):
+        with socket.create_connection((host, port), timeout=1.0):
             return True
     except OSError:
         return False

@@ -178,6 +178,10 @@ class LocalServices:
 
     # --- one service, for fault injection ----------------------------------------------------------------------------
 
+    def port(self, name: str) -> int:
+        """A port of what is up, by the name of its setting, such as ``kafka_workers_port``."""
+        return self._addresses().ports[name]
+
     def stop_service(self, name: str) -> None:
         """Stop a service gracefully; it keeps its port and data. Returns when it has ended."""
         self._supervisor.remove(PREFIX + self._service(name).name)

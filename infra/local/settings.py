@@ -17,6 +17,8 @@ class ServiceSettings(BaseSettings):
 
     kafka_port: Port = Field(default=27192, ge=0, le=65535, description="Kafka, for its clients")
     kafka_controller_port: Port = Field(default=27193, ge=0, le=65535, description="Kafka's KRaft controller")
+    kafka_workers_port: Port = Field(default=27194, ge=0, le=65535, description="Kafka, for workers behind a proxy")
+    kafka_monitor_port: Port = Field(default=27195, ge=0, le=65535, description="Kafka, for a monitor behind a proxy")
     redis_port: Port = Field(default=27179, ge=0, le=65535, description="Redis")
     rabbitmq_port: Port = Field(default=27172, ge=0, le=65535, description="RabbitMQ, for its clients")
     rabbitmq_management_port: Port = Field(default=27173, ge=0, le=65535, description="RabbitMQ's management API")

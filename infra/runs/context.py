@@ -3,16 +3,17 @@
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from infra.kubernetes.services import ClusterServices
 from infra.local.services import LocalServices
 from infra.local.state import tail
 from infra.waiting import wait_until
-from penstock.adapters.process_manager import Program, Supervisor
+from penstock.adapters.process_manager import NotRunningError, Program, Supervisor
 from penstock.adapters.topics import admin_client
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
@@ -21,12 +22,15 @@ from penstock.runspec import RunSpec
 READY_TIMEOUT_S: Final = 180.0
 CHECK_S: Final = 1.0
 """Between two checks of the services."""
-PARTS: Final = ("sender", "controller", "pipelines", "dataflow", "forwarder")
+PARTS: Final = ("sender", "controller", "pipelines", "dataflow", "forwarder", "cut-workers", "cut-controller")
 """Programs of a run that are not replicas, in the order in which they are removed."""
 
 
 class RunContext:
     """One run, and its programs on the supervisor, named ``<run>:<part>``. Errors are PenstockErrors."""
+
+    detours: Mapping[str, str] = MappingProxyType({})
+    """Variables of the controller that lead through a proxy."""
 
     def __init__(self, services: LocalServices | ClusterServices, spec: RunSpec, directory: RunDirectory) -> None:
         self.services = services
@@ -56,7 +60,7 @@ class RunContext:
                 command=(sys.executable, "-m", module, "--run", str(self.directory.path), *options),
                 folder=self.directory.path,
                 log=self.log(part),
-                env=self.environment,
+                env={**self.environment, **(self.detours if part == "controller" else {})},
                 respawn=respawn,
                 grace_s=grace_s,
             )
@@ -67,10 +71,20 @@ class RunContext:
         """Stop a part; nothing to do if it does not exist."""
         self.supervisor.remove(self.program(part))
 
+    def send_signal(self, part: str, number: signal.Signals) -> None:
+        """Send a signal to a part. NotRunningError if it has no process now."""
+        self.supervisor.signal(self.program(part), number)
+
     def kill(self, part: str) -> str:
         """SIGKILL a part, which the supervisor starts again; return its name."""
-        self.supervisor.signal(self.program(part), signal.SIGKILL)
+        self.send_signal(part, signal.SIGKILL)
         return part
+
+    def pid(self, part: str) -> int:
+        """Process id of a part. NotRunningError if it has no process now."""
+        if (pid := self._process(part)) is None:
+            raise NotRunningError(f"{self.program(part)}: does not run")
+        return pid
 
     def check_services(self) -> None:
         """Raise PenstockError for a service that has died, seen twice: one that is being started is stopped for a

@@ -3,11 +3,12 @@
 A fault that meets something that does not run at that moment, or a fault of its kind that still lasts, has no effect.
 """
 
+import resource
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import NamedTuple
 
 from infra.local.service import PREFIX
@@ -119,3 +120,22 @@ def kill_service(context: RunContext, service: str) -> Injected:
 def kill_part(context: RunContext, part: str) -> Injected:
     """SIGKILL a program of the run, which the supervisor starts again."""
     return Injected(context.kill(part))
+
+
+def fill_disk(context: RunContext, part: str) -> Injected:
+    """Let a program of the run write to no file, as on a full disk, until the end: its files may not grow beyond 0
+    bytes (EFBIG). The disk itself and all other processes are not touched; a process that the supervisor starts
+    meanwhile finds space.
+    """
+    pid = context.pid(part)
+    try:
+        limits = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, limits[1]))
+    except ProcessLookupError:
+        raise NotRunningError(f"{context.program(part)}: has just ended") from None
+
+    def make_space() -> None:
+        with suppress(ProcessLookupError):  # it was killed meanwhile
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+
+    return Injected(f"files of the {part}", make_space)

@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from infra.runs.context import RunContext
-from infra.runs.faults import Faults, Injected, kill_part, kill_service, stop_service
+from infra.runs.cuts import AROUND_KAFKA, AROUND_RABBITMQ, Cut, Detours, cuts_of
+from infra.runs.faults import Faults, Injected, fill_disk, kill_part, kill_service, stop_service
 from infra.runs.function_replicas import FunctionReplicas, start_pipeline_manager
 from infra.runs.programs import ControllerProgram, ProgramReplicas, SenderProgram
 from infra.runs.run import DRAIN_STALL_S, Broker, Channels, CommittedOffsets, CountedOutcomes, DrainRule, Run
@@ -35,6 +36,7 @@ class Parts(NamedTuple):
     events: Broker
     controller: "ControllerProgram | ControllerPod"
     replicas: Any
+    cuts: Mapping[FaultKind, Cut] = {}
 
 
 LiveFaults: TypeAlias = Mapping[FaultKind, Callable[[Parts], Injected]]
@@ -50,8 +52,11 @@ LOCAL_FAULTS: Final[LiveFaults] = {
     "freeze-workers": lambda run: run.replicas.freeze(),
     "stop-broker": lambda run: stop_service(run.context, run.events),
     "restart-redis": lambda run: stop_service(run.context, "redis"),
+    "fill-disk": lambda run: fill_disk(run.context, "controller"),
 }
 """Of every run on processes of this machine."""
+CUT_WORKERS: Final[LiveFaults] = {"cut-workers": lambda run: run.cuts["cut-workers"].begin()}
+CUT_CONTROLLER: Final[LiveFaults] = {"cut-controller": lambda run: run.cuts["cut-controller"].begin()}
 KILL_FORWARDER: Final[LiveFaults] = {"kill-forwarder": lambda run: kill_part(run.context, "forwarder")}
 KILL_DATAFLOW: Final[LiveFaults] = {"kill-dataflow": lambda run: kill_part(run.context, "dataflow")}
 
@@ -78,6 +83,8 @@ class LiveKind:
     """Faults besides ``COMMON_FAULTS`` where replicas are pods."""
     local_faults: LiveFaults = field(default_factory=dict)
     """Faults besides ``LOCAL_FAULTS`` where replicas are processes."""
+    detours: Detours = field(default_factory=dict)
+    """Ways through a proxy, by the fault that cuts them, where the run is local."""
     needs: tuple[str, ...] = ()
     """Services needed besides ``COMMON``."""
 
@@ -92,7 +99,8 @@ def local_run(services: "LocalServices", spec: RunSpec, directory: RunDirectory)
     """A run on processes of this machine."""
     kind, context = live_kind(spec.system), RunContext(services, spec, directory)
     replicas = kind.processes(context, services)
-    return _compose(kind, context, ControllerProgram(context, *kind.controller_options), replicas)
+    cuts = cuts_of(context, services, kind.detours)
+    return _compose(kind, context, ControllerProgram(context, *kind.controller_options), replicas, cuts)
 
 
 def pod_run(services: "ClusterServices", spec: RunSpec, directory: RunDirectory) -> Run:
@@ -106,8 +114,9 @@ def _compose(
     context: RunContext,
     controller: "ControllerProgram | ControllerPod",
     replicas: "ProgramReplicas | FunctionReplicas | PodReplicas | FunctionPods",
+    cuts: Mapping[FaultKind, Cut] = {},
 ) -> Run:
-    spec, parts = context.spec, Parts(context, kind.events, controller, replicas)
+    spec, parts = context.spec, Parts(context, kind.events, controller, replicas, cuts)
     actions = {name: partial(action, parts) for name, action in known_faults(spec.system, spec.world).items()}
     return Run(
         context=context,
@@ -118,6 +127,7 @@ def _compose(
         drain_rule=kind.drain_rule,
         faults=Faults(context, actions),
         stall_s=max(DRAIN_STALL_S, STALL_SERVICES * kind.slowest_s(spec.system)),
+        cuts=tuple(cuts.values()),
         start_helper=start_pipeline_manager if isinstance(spec.system, FunctionSystem) else None,
     )
 
@@ -174,13 +184,15 @@ def _longest_job_s(system: System) -> float:
 STREAM: Final = LiveKind(
     drain_rule=CommittedOffsets,
     pods=_consumer_pods,
-    local_faults={"kill-all-workers": lambda run: run.replicas.kill_all()},
+    local_faults={"kill-all-workers": lambda run: run.replicas.kill_all(), **CUT_WORKERS, **CUT_CONTROLLER},
+    detours=AROUND_KAFKA,
 )
 QUEUE: Final = LiveKind(
     events="rabbitmq",
     pods=_app_pods,
     pod_faults=KILL_FORWARDER,
-    local_faults=KILL_FORWARDER,
+    local_faults={**KILL_FORWARDER, **CUT_WORKERS},
+    detours=AROUND_RABBITMQ,
     needs=("rabbitmq",),
 )
 FUNCTION: Final = LiveKind(
@@ -195,4 +207,4 @@ FUNCTION: Final = LiveKind(
     },
     needs=("gateway",),
 )
-NETWORK: Final = replace(QUEUE, slowest_s=_longest_job_s, pod_faults={}, local_faults={})
+NETWORK: Final = replace(QUEUE, slowest_s=_longest_job_s, pod_faults={}, local_faults=CUT_WORKERS)

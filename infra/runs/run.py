@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -14,6 +14,7 @@ from controller.fleets.stream.offset_reader import OffsetReader
 from infra.local.collect import MachineSampler, OutcomeCounter, copy_ledger, copy_results
 from infra.local.program_cpu import ProgramCpu
 from infra.runs.context import PARTS, RunContext
+from infra.runs.cuts import Cut
 from infra.runs.exposition import RunMetrics
 from infra.runs.faults import Faults
 from infra.runs.programs import ControllerProgram, Replicas, SenderProgram
@@ -116,6 +117,8 @@ class Run:
     faults: Faults
     stall_s: float = DRAIN_STALL_S
     """A drain without progress for this long is given up."""
+    cuts: Sequence[Cut] = ()
+    """The proxies of the run's cuts of the network."""
     start_helper: Callable[[RunContext], None] | None = None
     """Starts the process beside the controller that the kind has."""
     sampler: MachineSampler = field(default_factory=MachineSampler)
@@ -130,6 +133,8 @@ class Run:
         self.channels.make()
         if context.spec.analytics:
             context.add("pipelines", "pipelines.stream", respawn=True, grace_s=60)
+        for cut in self.cuts:
+            cut.start()
         self.replicas.prepare()
         self.controller.start()
         if self.start_helper is not None:

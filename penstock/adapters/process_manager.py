@@ -22,6 +22,8 @@ from penstock.errors import PenstockError
 APPEND_OUTPUT: Final = 'log=$1; shift; exec "$@" >>"$log" 2>&1'
 """A program writes its log itself: no output is lost in the daemon, and no SIGPIPE follows when the daemon dies."""
 BASE_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "LD_LIBRARY_PATH")
+OF_REPLICAS: Final = "PENSTOCK_REPLICAS_"
+"""Prefix of variables for replicas alone, in the environment of the process that starts them."""
 START_TIMEOUT_S: Final = 30.0
 
 
@@ -70,9 +72,13 @@ def base_environment() -> dict[str, str]:
 
 
 def replica_environment() -> dict[str, str]:
-    """``base_environment`` with the variables of Python and of Penstock's settings, for a replica."""
+    """``base_environment`` with the variables of Python and of Penstock's settings, for a replica. A variable
+    ``PENSTOCK_REPLICAS_<NAME>`` is its ``PENSTOCK_<NAME>``.
+    """
     python = ("TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "OPENBLAS_NUM_THREADS")
     own = {name: value for name, value in os.environ.items() if name in python or name.startswith("PENSTOCK_")}
+    for name in [name for name in own if name.startswith(OF_REPLICAS)]:
+        own[f"PENSTOCK_{name.removeprefix(OF_REPLICAS)}"] = own.pop(name)
     return {**base_environment(), **own}
 
 

@@ -36,7 +36,7 @@ left over, counts that disagree, a run that ends with an error, or anything of t
 **Conditions.** Two shared cores, one Kafka broker, RabbitMQ, Redis and HAProxy as processes of the same machine. All cores were busy with other work in nearly every second of the live runs, so that most live
 runs are DEGRADED and many fleets miss their SLO without any fault: times to recover are upper bounds here. A failed event has its result and is not lost.
 Scaler `linear` keeps only 95 % of this consumer group's events within the SLO without any fault, in the sim world: "not within the run" there is mostly the scaler's, not the fault's.
-Seeds of consumer groups were played before `kill-all-workers` existed; the same seeds draw other faults now.
+A seed draws from the faults that exist: series that were played before `kill-all-workers`, `fill-disk`, `cut-workers` and `cut-controller` existed have other faults than the same seeds draw now.
 """
 
 OTHERS = """## What others document
@@ -57,6 +57,8 @@ FOUND = """## What the runs found
 - After `stop-gateway` the gateway had forgotten its functions and every further request failed (191 of 217 events of function, seed 1, and 206 of 206 of seed 6). The controller deploys them again, and these seeds
   were run again. Requests that arrive before that still fail with 404: the column "failed".
 - On a busy machine the sender connected while RabbitMQ was stopped, gave up after 10 s and ended the run (network, seed 7); it waits 60 s now. The seed was run again.
+- After `cut-workers` four results were in the results topic twice, each the same record: the cut had swallowed their acknowledgements and the client library published them again, as it may. Each event was booked and
+  finished once. "Finished twice" counts finishes with another worker or time now, not records.
 - In the sim world a member that was frozen when Redis or the broker went away never served again.
 - Beside chaos, hostile input: a record that is not UTF-8, nests deeply or has integers beyond 64 bits ended every process that read it.
 - `python -m tests.faults --first 1 --seeds 10000` plays the control plane of consumer groups (processes and pods), queues, pub/sub networks and functions in virtual time, 2,000 seeds each
@@ -67,7 +69,11 @@ FOUND = """## What the runs found
 
 - Twenty runs per kind on a cluster, and a hundred live seeds per kind: the tables above have all that were run. Live seeds above 8 were chosen because they draw kills of workers, forwarder and gateway. Most live seeds ran before the
   last mends above. Kubernetes has `kill-worker`, `kill-controller`, `blind-monitor` and for some kinds `kill-forwarder` or `kill-dataflow` by `penstock run --fault`.
-- Cuts of the network between two parts, a full disk and steps of the clock are not injected live; `python -m tests.faults` plays cuts and clock steps in virtual time.
+- Live cuts of the network: `cut-workers` from Kafka (consumer groups) or RabbitMQ (queues, networks), `cut-controller` from Kafka. Cuts from Redis and the gateway, and of one worker alone, are played by
+  `python -m tests.faults` only, in virtual time. `fill-disk` hits the files of the controller; a full disk of a broker is not injected.
+- Steps of the clock are not injected live; `python -m tests.faults` plays them in virtual time. A live step for one program needs a library that is loaded into it (libfaketime), which is not installed here. What a step
+  would hit: ticks are due by the wall clock, because all processes of a run share its start; a step back delays the next tick by as much, a step forward makes ticks missed. Records of events and replicas have
+  wall-clock times, and the controller's time-outs of plans and replicas are measured by it. Service times, sessions, and waits for brokers and services are measured by monotonic clocks.
 - A soak of two hours.
 """
 

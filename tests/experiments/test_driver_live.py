@@ -54,6 +54,8 @@ def test_a_run_ends_with_every_event_accounted_for_and_a_report(play: Play) -> N
         ("kill-worker@5", "kill-controller@11"),
         ("restart-redis@5+2", "stop-broker@10+5"),
         ("kill-all-workers@5", "kill-all-workers@12"),
+        ("fill-disk@4+6", "kill-controller@7"),
+        ("cut-workers@5+4", "cut-controller@11+3"),
     ],
     ids=" ".join,
 )

@@ -49,7 +49,9 @@ def documents(play: Play, *faults: str) -> tuple[RunDirectory, RunSummary]:
 
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "faults", [("kill-worker@4", "kill-forwarder@8", "kill-controller@12"), ("stop-broker@6+3",)], ids=" ".join
+    "faults",
+    [("kill-worker@4", "kill-forwarder@8", "kill-controller@12"), ("stop-broker@6+3",), ("cut-workers@6+3",)],
+    ids=" ".join,
 )
 def test_a_bank_of_queues_loses_nothing(play: Play, local_services: LocalServices, faults: tuple[str, ...]) -> None:
     experiment = slower(BY_NAME["multiqueue"], 120)
@@ -73,8 +75,9 @@ def test_queues_that_were_added_are_drained_before_they_go(play: Play, local_ser
 
 
 @pytest.mark.live
-def test_jobs_of_a_network_go_through_all_their_topics(play: Play, local_services: LocalServices) -> None:
-    options = Options(seconds=900, speed=60, analytics=False, faults=parse_faults(["kill-worker@300"]))
+@pytest.mark.parametrize("fault", ["kill-worker@300", "cut-workers@300+180"])
+def test_jobs_of_a_network_go_through_all_their_topics(play: Play, local_services: LocalServices, fault: str) -> None:
+    options = Options(seconds=900, speed=60, analytics=False, faults=parse_faults([fault]))
     directory, summary = play(BY_NAME["pubsub-mintime"], "min-time", options)
     assert summary.conservation.exact, summary.conservation
     assert summary.completed_events == summary.scheduled_events

@@ -1,6 +1,7 @@
 """The run directory: names, torn lines, and errors that name what is missing."""
 
 import errno
+import resource
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -150,6 +151,21 @@ def test_lines_for_which_there_is_no_room_are_written_whole_and_in_order_later(t
     full.room = 1000
     lines.append([3])
     assert full.content == b"[0]\n[1]\n[2]\n[3]\n"
+
+
+def test_a_limit_on_the_size_of_files_is_a_full_disk(tmp_path: Path) -> None:
+    lines = JsonLines(tmp_path / "lines.jsonl")
+    lines.append([0])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        lines.append([1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "lines.jsonl").read_bytes() == b"[0]\n"
+    lines.append([2])
+    lines.close()
+    assert (tmp_path / "lines.jsonl").read_bytes() == b"[0]\n[1]\n[2]\n"
 
 
 def test_lines_that_found_no_room_until_the_end_are_an_error(tmp_path: Path) -> None:

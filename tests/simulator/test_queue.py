@@ -411,7 +411,8 @@ def test_a_killed_container_comes_back_and_its_event_is_served_again_first(forwa
     ]  # fmt: skip
 
 
-kinds = st.sampled_from(["kill-worker", "freeze-workers", "stop-broker", "restart-redis", "kill-forwarder", "scale"])
+FAULTS = ["kill-worker", "freeze-workers", "stop-broker", "restart-redis", "kill-forwarder", "cut-workers"]
+kinds = st.sampled_from([*FAULTS, "scale"])
 
 
 @pytest.mark.parametrize("scaled", ["queues", "containers"])

@@ -63,7 +63,7 @@ FAULTS = st.lists(
         st.builds(Fault, st.just("freeze-workers"), at_s=st.floats(0, 8), seconds=st.floats(0.1, 5)),
         st.builds(
             Fault,
-            st.sampled_from(["blind-monitor", "stop-broker", "restart-redis"]),
+            st.sampled_from(["blind-monitor", "stop-broker", "restart-redis", "cut-workers", "cut-controller"]),
             at_s=st.floats(0, 8),
             seconds=st.floats(0.1, 5),
         ),
@@ -114,7 +114,7 @@ def test_every_event_is_finished_once_and_again_only_after_a_fault(
     assert played.engine.left() == 0
     assert sorted(set(table.id.tolist())) == list(range(len(schedule)))
     again = len(table) - len(schedule)
-    disturbed = any(fault.kind != "blind-monitor" for fault in faults)
+    disturbed = any(fault.kind not in ("blind-monitor", "cut-controller") for fault in faults)
     assert again == 0 or disturbed
     assert (table.attempt > 1).sum() >= again
     assert (table.started_s >= table.intended_s).all() and (table.finished_s >= table.started_s).all()
@@ -497,6 +497,32 @@ def test_a_member_that_was_frozen_before_a_longer_outage_serves_after_it(kind: F
     faults = [Fault("freeze-workers", 2.0, 1.6), Fault(kind, 2.5, 2.0)]
     played = play(spec_of(seconds=8, initial_replicas=2), uniform(50, 8), faults=faults, drain_s=20)
     assert played.engine.left() == 0
+
+
+def test_a_controller_that_is_cut_off_reads_nothing_and_the_workers_go_on() -> None:
+    engine = make_engine(spec_of(seconds=20, initial_replicas=2), uniform(100, 20))
+    engine.advance(5.0)
+    before = observe(engine)
+    engine.inject(Fault("cut-controller", 5.0, 2.0))
+    engine.advance(6.9)
+    seen = observe(engine)
+    engine.advance(7.1)
+    after = observe(engine)
+    assert (before.backlog, seen.backlog) == (0, None)
+    assert "is cut" in " ".join(seen.unknown.values())
+    assert after.completed is not None and before.completed is not None and after.completed > before.completed + 150
+    assert engine.group.rebalances == 1
+
+
+def test_workers_that_are_cut_off_finish_nothing_until_the_network_is_back() -> None:
+    engine = make_engine(spec_of(seconds=20, initial_replicas=2), uniform(100, 20))
+    engine.advance(5.0)
+    engine.inject(Fault("cut-workers", 5.0, 2.0))
+    engine.advance(6.9)
+    backlog = observe(engine).backlog
+    engine.advance(60)
+    assert backlog is not None and backlog > 150, "the monitor still reads the broker"
+    assert engine.left() == 0
 
 
 def test_a_fault_that_is_not_simulated_is_refused_with_those_that_are() -> None:

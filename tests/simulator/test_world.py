@@ -222,8 +222,37 @@ def test_a_killed_controller_continues_from_its_snapshot_with_the_ticks_missed(t
     assert hits == [True, False], "the second meets a controller that does not run"
 
 
+def test_decisions_wait_for_space_on_a_full_disk_and_none_is_missing(tmp_path: Path) -> None:
+    plain, _ = play(tmp_path / "plain", "linear", Options(world="sim", seconds=40))
+    options = Options(world="sim", seconds=40, faults=parse_faults(["fill-disk@10.5+5"]))
+    directory, summary = play(tmp_path / "full", "linear", options)
+    assert [tick.decisions for tick in read_ticks(directory)] == [tick.decisions for tick in read_ticks(plain)]
+    assert summary.faults[0].hit and summary.conservation.exact
+
+
+def test_a_controller_that_is_killed_on_a_full_disk_goes_on_from_before_it_and_counts_what_is_lost(
+    tmp_path: Path,
+) -> None:
+    options = Options(world="sim", seconds=40, faults=parse_faults(["fill-disk@10.5+8", "kill-controller@15.5"]))
+    directory, summary = play(tmp_path, "linear", options)
+    ticks = list(read_ticks(directory))
+    (after,) = [tick for tick in ticks if tick.skipped]
+    assert [tick.tick for tick in ticks if tick.time_s < 15.5] == list(range(11))
+    assert after.skipped == after.tick - 11, "the decisions that were never written count as missed"
+    assert summary.missed_ticks == after.skipped
+    assert summary.conservation.exact
+
+
+def test_the_disk_of_a_controller_that_does_not_run_cannot_be_full(tmp_path: Path) -> None:
+    options = Options(world="sim", seconds=20, faults=parse_faults(["kill-controller@10.5", "fill-disk@10.6+2"]))
+    directory, _ = play(tmp_path, "linear", options)
+    assert [record.hit for record in read_lines(directory.faults_file, FaultRecord)] == [True, False]
+
+
 @pytest.mark.parametrize("kind", [StreamSystem, QueueSystem, FunctionSystem, NetworkSystem])
-@pytest.mark.parametrize("fault", ["stop-broker@10+4", "restart-redis@10+4", "kill-forwarder@10", "kill-controller@10"])
+@pytest.mark.parametrize(
+    "fault", ["stop-broker@10+4", "restart-redis@10+4", "cut-workers@10+4", "kill-forwarder@10", "kill-controller@10"]
+)
 def test_nothing_is_lost_in_a_simulated_fault(kind: type[System], fault: str, tmp_path: Path) -> None:
     experiment = next(each for each in EXPERIMENTS.values() if type(each.system) is kind)
     (parsed,) = parse_faults([fault])

@@ -122,8 +122,8 @@ def running(folder: Path, jars: Path) -> Iterator[SecureKafka]:
     (folder / "other-ca.pem").write_bytes(Authority("another CA").pem)
     (folder / "password").write_text(f"{PASSWORD}\n")
     ports = {protocol: free_port() for protocol in PROTOCOLS}
-    controller = free_port()
-    service = Kafka(StateFolder(folder), ports["PLAINTEXT"], Folders(jars=jars), controller, 256)
+    controller, workers, monitor = (free_port() for _ in range(3))
+    service = Kafka(StateFolder(folder), ports["PLAINTEXT"], Folders(jars=jars), controller, workers, monitor, 256)
     program = service.prepare()
     own = CONFIG.format(
         listeners=",".join(f"{protocol}://127.0.0.1:{port}" for protocol, port in ports.items()),

@@ -1,9 +1,12 @@
 """A fault is done and undone once; one that meets something that does not run has no effect, and says so."""
 
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from subprocess import PIPE
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 
 from experiments.catalogue import EXPERIMENTS
 from infra.runs.context import RunContext
-from infra.runs.faults import Faults, Injected, kill_part
+from infra.runs.faults import Faults, Injected, fill_disk, kill_part
 from infra.runs.kinds import check_live_faults
 from infra.runs.programs import ProgramReplicas
 from penstock.adapters.process_manager import NotRunningError, ProgramStatus, Supervisor, UnknownProgramError
@@ -25,12 +28,14 @@ LONG_S = 3600.0
 class Programs(Supervisor):
     """A supervisor whose programs are these; the signals that they got."""
 
-    def __init__(self, **states: str) -> None:
+    def __init__(self, pid: int = 7, /, **states: str) -> None:
         super().__init__("")
-        self.states, self.sent = states, []  # type: ignore[var-annotated]
+        self.pid, self.states, self.sent = pid, states, []  # type: ignore[var-annotated]
 
     def programs(self, prefix: str = "") -> dict[str, ProgramStatus]:
-        running = {name: ProgramStatus(name, 7 if state == "active" else None, state) for name, state in self.known()}
+        running = {
+            name: ProgramStatus(name, self.pid if state == "active" else None, state) for name, state in self.known()
+        }
         return {name: status for name, status in running.items() if name.startswith(prefix)}
 
     def known(self) -> Any:
@@ -77,6 +82,39 @@ def test_a_program_that_runs_is_killed(tmp_path: Path) -> None:
     faults.close()
     assert records(tmp_path)[0].hit
     assert programs.sent == [("r:controller", signal.SIGKILL)]
+
+
+def test_a_program_on_a_full_disk_writes_nothing_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    code = (
+        "import errno, sys\n"
+        "with open('file', 'wb', buffering=0) as file:\n"
+        "    for line in sys.stdin:\n"
+        "        try:\n"
+        "            print(file.write(line.encode()), flush=True)\n"
+        "        except OSError as error:\n"
+        "            print(errno.errorcode[error.errno], flush=True)\n"
+    )
+    with subprocess.Popen((sys.executable, "-c", code), cwd=tmp_path, stdin=PIPE, stdout=PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        said = []
+        context = context_of(tmp_path, Programs(process.pid, controller="active"))
+        injected = None
+        for act in ("before", "full", "after"):
+            if act == "full":
+                injected = fill_disk(context, "controller")
+            if act == "after" and injected is not None and injected.undo is not None:
+                injected.undo()
+            process.stdin.write(f"{act}\n")
+            process.stdin.flush()
+            said.append(process.stdout.readline().strip())
+        process.stdin.close()
+    assert said == ["7", "EFBIG", "6"]
+    assert (tmp_path / "file").read_text() == "before\nafter\n"
+
+
+def test_the_disk_of_a_program_that_does_not_run_is_not_filled(tmp_path: Path) -> None:
+    with pytest.raises(NotRunningError, match="r:controller"):
+        fill_disk(context_of(tmp_path, Programs(controller="starting")), "controller")
 
 
 def test_any_other_failure_of_a_fault_ends_the_run(tmp_path: Path) -> None:
