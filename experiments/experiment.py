@@ -45,7 +45,7 @@ from penstock.runspec import (
     WorkerSpec,
     WorldName,
 )
-from penstock.systems import DEPLOYMENT, FunctionSystem, NetworkSystem, StreamSystem, System
+from penstock.systems import DEPLOYMENT, FunctionSystem, NetworkSystem, QueueSystem, StreamSystem, System
 from producers.workloads import Playback, Trace, join_workload, parse_workload, split_workload
 
 ALL = "all"
@@ -346,6 +346,8 @@ def world_facts(experiment: Experiment, worker: WorkerSpec, system: System, max_
         facts["service_rate_per_s"] = 1 / worker.service_time_s
     if isinstance(system, FunctionSystem):
         facts["start_up_s"] = system.cold_start_s
+    if isinstance(system, QueueSystem):
+        facts["container_ramp_s"], facts["first_container_s"] = system.ramp_s, system.first_container_s
     if isinstance(system, StreamSystem):
         facts["start_up_s"], facts["cooperative"] = system.start_up_s, system.cooperative
         facts["rebalance_time_s"] = system.rebalance_s + worker.rebalance_pause_s

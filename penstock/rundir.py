@@ -54,14 +54,12 @@ Verdict = Literal["VALID", "DEGRADED", "INVALID"]
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-<<<<<<< HEAD
 LOAD_SESSION = "load"
 """Name of the experiment of Locust's sessions."""
-=======
+
 NO_SPACE = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """Errors of a write that finds no space: a full disk, a quota, a limit on the size of files."""
 
->>>>>>> w-faults
 LEAST_FREE_BYTES = 32_000_000
 """A report alone has five million bytes."""
 

@@ -13,17 +13,12 @@ from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 
-from controller.scalers.shared.base import TOLERANCE_S, BaseScaler, CannotDecide, check_known, resize
-from controller.scalers.shared.newsvendor import PRICE_GAIN, Price, expected_above
+from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, resize
+from controller.scalers.shared.newsvendor import PRICE_GAIN, ROUNDING, Forecast, Price, expected_above
 from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
 from controller.scalers.shared.single_fleet import merged
 from penstock.contracts import Decision, FunctionObservation, FunctionStatus, Term, hold
 
-LEVEL_GAIN: Final = 0.1
-TREND_GAIN: Final = 0.1
-DISPERSION_GAIN: Final = 0.05
-ROUNDING: Final = 0.25
-"""Variance of a count that is known, in requests²: services begin one by one."""
 REACTION_TICKS: Final = 2
 """Decision intervals that requests must survive beyond a start-up: until the next decision, and until it helps."""
 REMOVAL: Final = 0.15
@@ -40,71 +35,6 @@ CALM_LATE: Final = 0.2
 TAIL: Final = 6.0
 """Standard deviations above the mean demand up to which replicas are tried."""
 TIE: Final = 1e-9
-
-
-class Forecast(msgspec.Struct, frozen=True):
-    """Arrivals of the pipeline: ``readings`` as (time in s, count), and Holt's level and trend of their rate.
-
-    ``dispersion``: squared error over mean of the counts between readings, 1 for Poisson arrivals.
-    """
-
-    readings: tuple[tuple[float, int], ...] = ()
-    level_per_s: float | None = None
-    trend: float = 0.0
-    dispersion: float = 1.0
-
-    def updated(self, time_s: float, arrived: int, keep_s: float) -> "Forecast":
-        """With one more reading, without those that are older than ``keep_s`` and not needed to interpolate.
-
-        A count or a time that fell is of a pipeline that was started anew.
-        """
-        if self.readings and (time_s < self.readings[-1][0] - TOLERANCE_S or arrived < self.readings[-1][1]):
-            return Forecast(((time_s, arrived),))
-        if not self.readings or time_s <= self.readings[-1][0] + TOLERANCE_S:
-            return msgspec.structs.replace(self, readings=(*self.readings[:-1], (time_s, arrived)))
-        before_s, before = self.readings[-1]
-        elapsed_s, count = time_s - before_s, arrived - before
-        old = sum(at_s <= time_s - keep_s for at_s, _ in self.readings)
-        readings = (*self.readings[max(0, old - 1) :], (time_s, arrived))
-        if self.level_per_s is None:
-            return Forecast(readings, count / elapsed_s)
-        expected_per_s = max(0.0, self.level_per_s + self.trend * elapsed_s)
-        error_per_s = count / elapsed_s - expected_per_s
-        relative = (error_per_s * elapsed_s) ** 2 / max(1.0, expected_per_s * elapsed_s)
-        level_per_s = max(0.0, expected_per_s + LEVEL_GAIN * error_per_s)
-        return Forecast(
-            readings,
-            level_per_s,
-            max(-level_per_s, self.trend + TREND_GAIN * LEVEL_GAIN * error_per_s / elapsed_s),
-            self.dispersion + DISPERSION_GAIN * (relative - self.dispersion),
-        )
-
-    @property
-    def rate_per_s(self) -> float:
-        """The level; 0 before two readings."""
-        return self.level_per_s or 0.0
-
-    def count_at(self, after_s: float) -> float:
-        """Requests that have arrived ``after_s`` seconds after the last reading: expected ones, or before it (below 0)
-        those that were read, interpolated.
-        """
-        later_s, later = self.readings[-1]
-        if after_s > 0:
-            return later + after_s * (self.rate_per_s + max(0.0, self.rate_per_s + self.trend * after_s)) / 2
-        at_s = later_s + after_s
-        for before_s, before in reversed(self.readings):
-            if before_s <= at_s:
-                part = (at_s - before_s) / (later_s - before_s) if later_s > before_s else 0.0
-                return before + (later - before) * part
-            later_s, later = before_s, before
-        return float(later)
-
-    def variance(self, over_s: float) -> float:
-        """Of the requests that arrive within ``over_s`` seconds from now: their own, and that of the level."""
-        if over_s <= 0:
-            return ROUNDING
-        own = max(1.0, self.dispersion) * self.rate_per_s * over_s
-        return ROUNDING + own * (1 + over_s * LEVEL_GAIN / (2 - LEVEL_GAIN))
 
 
 class NewsvendorFunctionState(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """Scalers of a queue fleet: Elastic Multi-M/M/s/K (Kathirvel, Parasuraman), damped and not, and the single queue."""
 
-from report.explanations.wording import Family, Sentence, Table, Terms, fill, sentences
+from report.explanations.wording import Family, Sentence, Table, Terms, as_list, fill, number, sentences
 
 TABLE = Table(
     "queues",
@@ -52,4 +52,40 @@ QUEUES = Family(
     frozenset({"avg_P_K"}),
 )
 
-FAMILIES = (QUEUES,)
+BANK = Table("queues", {"queues": "queue", "events": "events in it", "S": "S (containers)"}, "queues")
+
+
+def _trade(terms: Terms) -> list[str]:
+    """One queue fewer than the best number, that number, and one more: queue-seconds, late events, their price."""
+    lines = []
+    for index, queues in enumerate(as_list(terms["candidates"])):
+        queue_s, late, cost = (number(as_list(terms[name])[index]) for name in TRADE[1:])
+        lines.append(
+            f"{queues} queue{'s' if queues > 1 else ''}: J = {queue_s} queue-seconds + {number(terms['price_s'])} · "
+            f"{late} rejected or late = {cost}{' ← least' if index == terms['chosen'] else ''}"
+        )
+    return lines
+
+
+TRADE = ("candidates", "queue_s", "late", "cost")
+
+NEWSVENDOR = Family(
+    frozenset({"newsvendor-queue"}),
+    sentences(
+        "λ_in = {rate_per_s}/s, changing by {trend}/s each second",
+        "squared error of the forecast over its mean = {dispersion}",
+        "μ of a container = {service_rate_per_s}/s, K = {K}",
+        "queues on their way = {asked}",
+        "events held in the main queue = {held}",
+        "λ = {price_s} queue-seconds per event that is not served within {slo_s} s, for {slo_share:%} that are",
+        "the next {horizon_s} s:",
+        Sentence(frozenset({*TRADE, "chosen", "price_s"}), _trade),
+        "fewer queues have been the better choice in {fewer_for} decisions before this one",
+        "shares of the arrivals: {shares}",
+        "queues = {replicas}, wanted = {wanted}",
+    ),
+    (BANK,),
+    frozenset({"queue_s"}),
+)
+
+FAMILIES = (QUEUES, NEWSVENDOR)

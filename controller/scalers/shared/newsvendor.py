@@ -1,4 +1,4 @@
-"""The arithmetic that all newsvendors share: the price of a late event, and the mean of what exceeds a capacity.
+"""The arithmetic that newsvendors share: the price of a late event, the mean of what exceeds a capacity, the forecast.
 
 The loss function is that of Arrow, Harris and Marschak, "Optimal Inventory Policy", Econometrica 19 (1951);
 docs/newsvendor.md explains the principle.
@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from controller.scalers.shared.base import TOLERANCE_S
+
 SETTLING_TICKS: Final = 50
 """Ticks in which estimates take larger steps, 1/t."""
 FIRST_PRICE: Final = 0.0025
@@ -17,6 +19,11 @@ LEAST_PRICE: Final = 0.03
 LARGEST_PRICE: Final = 5.0
 AIM: Final = 0.9
 """Of the late events that the contract allows, the part that the price aims at."""
+LEVEL_GAIN: Final = 0.1
+TREND_GAIN: Final = 0.1
+DISPERSION_GAIN: Final = 0.05
+ROUNDING: Final = 0.25
+"""Variance of a count that is known, in requests²: services begin one by one."""
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -52,6 +59,71 @@ class Price(msgspec.Struct, frozen=True):
         value = clip(value * exp(gain * step), LEAST_PRICE, LARGEST_PRICE)
         owed = max(0.0, excess - step) if value < LARGEST_PRICE else 0.0
         return Price(value, usual, self.readings + 1, owed, finished, late)
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Arrivals: ``readings`` as (time in s, count), and Holt's level and trend of their rate.
+
+    ``dispersion``: squared error over mean of the counts between readings, 1 for Poisson arrivals.
+    """
+
+    readings: tuple[tuple[float, int], ...] = ()
+    level_per_s: float | None = None
+    trend: float = 0.0
+    dispersion: float = 1.0
+
+    def updated(self, time_s: float, arrived: int, keep_s: float) -> "Forecast":
+        """With one more reading, without those that are older than ``keep_s`` and not needed to interpolate.
+
+        A count or a time that fell is of a pipeline that was started anew.
+        """
+        if self.readings and (time_s < self.readings[-1][0] - TOLERANCE_S or arrived < self.readings[-1][1]):
+            return Forecast(((time_s, arrived),))
+        if not self.readings or time_s <= self.readings[-1][0] + TOLERANCE_S:
+            return msgspec.structs.replace(self, readings=(*self.readings[:-1], (time_s, arrived)))
+        before_s, before = self.readings[-1]
+        elapsed_s, count = time_s - before_s, arrived - before
+        old = sum(at_s <= time_s - keep_s for at_s, _ in self.readings)
+        readings = (*self.readings[max(0, old - 1) :], (time_s, arrived))
+        if self.level_per_s is None:
+            return Forecast(readings, count / elapsed_s)
+        expected_per_s = max(0.0, self.level_per_s + self.trend * elapsed_s)
+        error_per_s = count / elapsed_s - expected_per_s
+        relative = (error_per_s * elapsed_s) ** 2 / max(1.0, expected_per_s * elapsed_s)
+        level_per_s = max(0.0, expected_per_s + LEVEL_GAIN * error_per_s)
+        return Forecast(
+            readings,
+            level_per_s,
+            max(-level_per_s, self.trend + TREND_GAIN * LEVEL_GAIN * error_per_s / elapsed_s),
+            self.dispersion + DISPERSION_GAIN * (relative - self.dispersion),
+        )
+
+    @property
+    def rate_per_s(self) -> float:
+        """The level; 0 before two readings."""
+        return self.level_per_s or 0.0
+
+    def count_at(self, after_s: float) -> float:
+        """Requests that have arrived ``after_s`` seconds after the last reading: expected ones, or before it (below 0)
+        those that were read, interpolated.
+        """
+        later_s, later = self.readings[-1]
+        if after_s > 0:
+            return later + after_s * (self.rate_per_s + max(0.0, self.rate_per_s + self.trend * after_s)) / 2
+        at_s = later_s + after_s
+        for before_s, before in reversed(self.readings):
+            if before_s <= at_s:
+                part = (at_s - before_s) / (later_s - before_s) if later_s > before_s else 0.0
+                return before + (later - before) * part
+            later_s, later = before_s, before
+        return float(later)
+
+    def variance(self, over_s: float) -> float:
+        """Of the requests that arrive within ``over_s`` seconds from now: their own, and that of the level."""
+        if over_s <= 0:
+            return ROUNDING
+        own = max(1.0, self.dispersion) * self.rate_per_s * over_s
+        return ROUNDING + own * (1 + over_s * LEVEL_GAIN / (2 - LEVEL_GAIN))
 
 
 def clip(value: float, least: float, most: float) -> float:

@@ -72,6 +72,7 @@ ON_ITS_OWN_KIND = [
     "mwf-rscore",
     "newsvendor",
     "newsvendor-function",
+    "newsvendor-queue",
     "overprovision",
     "random",
     "single-queue",

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller.scalers.newsvendor_function import (
-    Forecast,
     NewsvendorFunction,
     NewsvendorFunctionParameters,
     NewsvendorFunctionState,
 )
+from controller.scalers.shared.newsvendor import Forecast
 from penstock.contracts import Decision, FunctionObservation, FunctionStatus, ReplicaCounts
 
 SERVICE_S = 0.1

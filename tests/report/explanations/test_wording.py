@@ -81,6 +81,14 @@ SAID: dict[str, tuple[str, ...]] = {
         "s for the change + {price_s} · ",
         "← least",
     ),
+    "newsvendor-queue": (
+        "λ_in = {rate_per_s}/s",
+        "μ of a container = {service_rate_per_s}/s, K = {K}",
+        "λ = {price_s} queue-seconds per event that is not served within {slo_s} s, for {slo_share:%} that are",
+        " queue-seconds + {price_s} · ",
+        "← least",
+        "queues = {replicas}, wanted = {wanted}",
+    ),
     "amesos": (
         "λ = {lambda_per_s}/s",
         "S_t = {S_per_s}/s",

@@ -1,0 +1,429 @@
+"""newsvendor for a bank of bounded queues: queues that cost their seconds against events that are rejected or late.
+
+Each number of queues is followed through the next seconds as M/M/s/K over time: what each queue has now, containers
+that the provider adds one by one, and the forecast of the arrivals, split so that all queues take equally long. A
+queue costs its seconds, an event that is rejected or comes too late costs λ. docs/newsvendor.md explains the method.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import ceil, floor, fsum, log, sqrt
+from typing import ClassVar, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from controller.queueing.mmsk import Probabilities
+from controller.queueing.mmsk_over_time import LARGEST_STATE, Matrix, late_probabilities, transition
+from controller.scalers.shared.base import BaseScaler, CannotDecide, all_reasons, check_known, reason_of
+from controller.scalers.shared.newsvendor import LEVEL_GAIN, Forecast, Price
+from controller.scalers.shared.parameters import BoundedParameters, Count, NotNegative, OpenShare, Positive
+from controller.scalers.shared.queue_scaler import container_rate_per_s
+from penstock.contracts import Action, Decision, QueueObservation, QueueStatus, Term, hold
+
+PRICE_UNIT_S: Final = 0.03
+"""Time of a queue with all its containers for one event at which the price is what ``Price`` says."""
+FIRST_PRICE: Final = 0.001
+RARITY: Final = 1.3
+"""The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
+PRICE_GAIN: Final = 0.03
+JUMP: Final = 5.0
+"""Standard deviations of a count from its forecast beyond which the load has jumped: the level begins anew."""
+GRID: Final = 1.02
+"""Rates are rounded up to powers of this, so that the probabilities of few rates are computed."""
+REMOVAL: Final = 0.15
+"""Of a queue's seconds in the horizon, what its removal costs: it may be wanted again."""
+PATIENCE: Final = 0.2
+"""Of the time until a queue has all its containers, how long fewer queues have to be the better choice."""
+MOST_KEPT: Final = 256
+TIE: Final = 1e-9
+
+
+class NewsvendorQueueState(msgspec.Struct, frozen=True):
+    """What is learned; ``late``: events rejected or expected to be late so far; ``fewer``: decisions in a row at which
+    fewer queues were the better choice.
+    """
+
+    forecast: Forecast = Forecast()
+    price: Price = Price()
+    late: float = 0.0
+    rejected: int | None = None
+    completed: int | None = None
+    fewer: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewsvendorQueueParameters(BoundedParameters):
+    """``slo_share`` of the events is to be served within ``slo_s``. ``price_s`` fixes λ in queue-seconds per event that
+    is not; None: it is found from the share.
+
+    ``service_rate_per_s`` (μ of a container) and ``capacity`` (K) None: as observed. A new queue has its first
+    container after ``first_container_s`` and one more every ``container_ramp_s``, up to ``max_servers``.
+    ``horizon_s``: how far ahead queues and late events are counted.
+    """
+
+    slo_s: Positive = 0.5
+    slo_share: OpenShare = 0.99
+    price_s: Positive | None = None
+    service_rate_per_s: Positive | None = None
+    capacity: Count | None = None
+    max_servers: Count = 10
+    first_container_s: NotNegative = 0.0
+    container_ramp_s: Positive = 1.0
+    horizon_s: Positive = 30.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.capacity is not None and self.capacity > LARGEST_STATE:
+            raise ValueError(f"capacity={self.capacity}: expected at most {LARGEST_STATE} events in a queue")
+
+    @property
+    def ramp_s(self) -> float:
+        """Seconds until a new queue has all its containers."""
+        return self.first_container_s + (self.max_servers - 1) * self.container_ramp_s
+
+    def containers(self, now: int, after_s: float) -> int:
+        """Of a queue in service that has ``now`` of them; 0 before the first one."""
+        return max(now, min(self.max_servers, now + floor(after_s / self.container_ramp_s + TIE)))
+
+    def containers_of_new(self, after_s: float) -> int:
+        """Of a queue that is asked for now."""
+        if after_s < self.first_container_s:
+            return 0
+        return self.containers(1, after_s - self.first_container_s)
+
+
+class Queue(NamedTuple):
+    """A queue as it is now, or ``name`` "" for one that would be new. ``events``: in it, those in service included."""
+
+    name: str
+    events: int
+    servers: int
+
+
+class Bank(NamedTuple):
+    """What a decision is about. ``asked``: queues that are on their way. ``held``: events in the main queue."""
+
+    queues: Sequence[Queue]
+    asked: int
+    held: int
+    capacity: int
+    service_rate_per_s: float
+
+    @property
+    def size(self) -> int:
+        """Queues that there are or that are on their way."""
+        return len(self.queues) + self.asked
+
+    def with_queues(self, n: int) -> list[Queue]:
+        """Its queues if there were ``n``: those with the fewest containers, then the youngest, go first."""
+        if n >= len(self.queues):
+            return [*self.queues, *(Queue("", 0, 0) for _ in range(n - len(self.queues)))]
+        order = sorted(range(len(self.queues)), key=lambda i: (-self.queues[i].servers, i))
+        return [self.queues[i] for i in sorted(order[:n])]
+
+
+# --- probabilities, kept for rounded rates ---------------------------------------------------------------------------
+
+
+def rounded_up(rate: float) -> int:
+    """The exponent of the grid at or above a rate; a rate below 1e-3 counts as 1e-3."""
+    return ceil(log(max(rate, 1e-3)) / log(GRID) - TIE)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _over(arrivals: int, service: int, servers: int, capacity: int) -> Matrix:
+    """One interval on, with arrivals and services of a container per interval as exponents of the grid."""
+    return transition(GRID**arrivals, GRID**service, servers, capacity, 1.0)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _late(service: int, servers: int, capacity: int, slo_s: float, interval_s: float) -> Probabilities:
+    return late_probabilities(GRID**service / interval_s, servers, capacity, slo_s)
+
+
+def equal_waits(events: Sequence[float], servers: Sequence[int], arriving: float, served: float) -> list[float]:
+    """Parts of the arrivals of one interval, adding up to 1, after which all queues take equally long as far as that
+    can be reached. ``served``: services of a container in that interval.
+    """
+    left = [i for i, s in enumerate(servers) if s > 0] or list(range(len(servers)))
+    weights = [s or 1 for s in servers]
+    while True:
+        total = fsum(weights[i] for i in left)
+        level = (arriving + fsum(events[i] - weights[i] * served for i in left)) / total
+        parts = {i: weights[i] * (level + served) - events[i] for i in left}
+        kept = [i for i in left if parts[i] > 0]
+        if len(kept) == len(left) or not kept:
+            break
+        left = kept
+    whole = fsum(max(0.0, part) for part in parts.values())
+    if whole <= 0:
+        whole = fsum(weights[i] for i in left)
+        parts = {i: float(weights[i]) for i in left}
+    return [max(0.0, parts.get(i, 0.0)) / whole for i in range(len(servers))]
+
+
+class Outlook(NamedTuple):
+    """Arrivals per interval from now on, their standard deviation (the forecast's, not that of the arrivals), and what
+    an event costs that is late.
+    """
+
+    bank: Bank
+    arrivals: Sequence[float]
+    deviation: float
+    price_s: float
+    p: NewsvendorQueueParameters
+
+    def late(self, n: int) -> float:
+        """Expected events that are rejected or late within the horizon."""
+        more, fewer = (self._late(n, by) for by in (self.deviation, -self.deviation))
+        return (more + fewer) / 2
+
+    def _late(self, n: int, by: float) -> float:
+        p, bank = self.p, self.bank
+        interval_s = p.decision_interval_s
+        service = rounded_up(bank.service_rate_per_s * interval_s)
+        queues = bank.with_queues(n)
+        states = [np.eye(bank.capacity + 1)[min(q.events, bank.capacity)] for q in queues]
+        counts = np.arange(bank.capacity + 1)
+        total = last = 0.0
+        for step, expected in enumerate(self.arrivals):
+            after_s = step * interval_s
+            servers = [p.containers(q.servers, after_s) if q.name else p.containers_of_new(after_s) for q in queues]
+            arriving = max(0.0, expected + by) + (bank.held if step == 0 else 0)
+            shares = equal_waits([float(state @ counts) for state in states], servers, arriving, GRID**service)
+            last = 0.0
+            for i, share in enumerate(shares):
+                rate = arriving * share
+                following = states[i] @ _over(rounded_up(rate), service, servers[i], bank.capacity)
+                late = _late(service, servers[i], bank.capacity, p.slo_s, interval_s)
+                last += rate * float((states[i] + following) @ late) / 2
+                states[i] = following
+            total += last
+        return total + last * max(0.0, p.horizon_s / interval_s - len(self.arrivals))
+
+    def queue_s(self, n: int) -> float:
+        """Queue-seconds within the horizon, and what it costs to remove some."""
+        return self.p.horizon_s * (n + REMOVAL * max(0, self.bank.size - n))
+
+    def cost(self, n: int, late: float) -> float:
+        """J(n) in queue-seconds."""
+        return self.queue_s(n) + self.price_s * late
+
+    def cheapest(self, most: int) -> tuple[int, dict[int, float]]:
+        """The number of queues with the least cost, and the late events of those that were tried. From the number on
+        whose queue-seconds alone cost more than the best, nothing can be better.
+        """
+        found: dict[int, float] = {}
+        best, least = 0, float("inf")
+        for n in range(self.p.min_replicas, max(most, self.p.min_replicas) + 1):
+            if self.queue_s(n) >= least:
+                break
+            found[n] = self.late(n)
+            if (cost := self.cost(n, found[n])) < least - TIE:
+                best, least = n, cost
+        return best, found
+
+
+class NewsvendorQueue(BaseScaler[NewsvendorQueueParameters, NewsvendorQueueState]):
+    """The least queue-seconds + price · events that are rejected or late."""
+
+    name: ClassVar[str] = "newsvendor-queue"
+    paper: ClassVar[str] = "own method: docs/newsvendor.md; loss function of Arrow, Harris, Marschak 1951"
+    fleets: ClassVar[type[QueueObservation]] = QueueObservation
+
+    def decide(
+        self, observation: QueueObservation, state: NewsvendorQueueState
+    ) -> tuple[Decision, NewsvendorQueueState]:
+        """Learn from the readings, choose the number of queues, and split the arrivals."""
+        p = self.parameters
+        try:
+            check_known(observation, "arrived")
+            assert observation.arrived is not None
+            forecast = followed(state.forecast, observation.time_s, observation.arrived, p.decision_interval_s)
+            state = msgspec.structs.replace(state, forecast=forecast)
+            bank = read(observation, p)
+            state = counted(state, observation, bank, p)
+            if forecast.level_per_s is None:
+                raise CannotDecide("no rate yet: this is the first reading of the arrivals")
+        except CannotDecide as reason:
+            return hold(observation.fleet, str(reason)), msgspec.structs.replace(state, fewer=0)
+        outlook = outlook_of(bank, state, p)
+        most = p.bounded(max(bank.size, enough(outlook)))
+        best, late = outlook.cheapest(most)
+        now = p.bounded(bank.size)
+        fewer = state.fewer + 1 if best < now else 0
+        wanted = now if best < now and fewer <= PATIENCE * p.ramp_s / p.decision_interval_s else best
+        routing = split(outlook, wanted, observation.pool)
+        same = routing.keys() == observation.routing.keys() and all(
+            abs(share - observation.routing[name]) <= TIE for name, share in routing.items()
+        )
+        change = wanted - bank.size
+        action: Action = "up" if change > 0 else "down" if change < 0 else "none" if same else "reassign"
+        why = terms(outlook, wanted, best, late, state, routing)
+        return (
+            Decision(
+                action=action,
+                targets={observation.fleet: wanted},
+                routing=routing,
+                pool=0,
+                why={observation.fleet: {**why, "action": action}},
+            ),
+            msgspec.structs.replace(state, fewer=fewer),
+        )
+
+
+def followed(forecast: Forecast, time_s: float, arrived: int, interval_s: float) -> Forecast:
+    """The forecast with one more reading. A count far from what was expected is a load that has jumped: it is the level
+    from now on.
+    """
+    following = forecast.updated(time_s, arrived, interval_s)
+    if forecast.level_per_s is None or not following.readings or len(following.readings) < 2:
+        return following
+    (before_s, before), (after_s, after) = following.readings[-2:]
+    expected = max(0.0, forecast.rate_per_s + forecast.trend * (after_s - before_s)) * (after_s - before_s)
+    if abs(after - before - expected) <= JUMP * sqrt(max(1.0, expected)):
+        return following
+    return Forecast(following.readings, (after - before) / (after_s - before_s))
+
+
+def read(observation: QueueObservation, p: NewsvendorQueueParameters) -> Bank:
+    """The bank as it is now. Raises CannotDecide for an unknown reading, and where replicas are no queues."""
+    reasons = all_reasons(observation.unknown)
+    active = [q for q in observation.queues if not q.draining]
+    if not active:
+        raise CannotDecide(f"no queues known{reasons}")
+    if [q.queue for q in active] == [observation.fleet]:
+        raise CannotDecide("the replicas are containers of one queue: newsvendor-queue adds and removes whole queues")
+    known = [q.capacity for q in active if q.capacity is not None]
+    capacity = p.capacity or (max(known) if len(known) == len(active) else None)
+    if capacity is None:
+        raise CannotDecide("no bound K of the queues is known: --set newsvendor-queue.capacity=…")
+    if capacity > LARGEST_STATE:
+        raise CannotDecide(f"K = {capacity}: probabilities are computed for queues of {LARGEST_STATE} events at most")
+    rate_per_s = p.service_rate_per_s or container_rate_per_s(observation)
+    if not rate_per_s:
+        raise CannotDecide(f"service rate of a container is unknown{reason_of(observation.unknown, 'queues')}")
+    queues = [Queue(q.queue, _events(q, reasons), _known(q.servers, "containers", q, reasons)) for q in active]
+    inside = fsum((q.depth or 0) + (q.in_flight or 0) for q in observation.queues)
+    held = 0 if observation.backlog is None or _blind(active) else max(0, round(observation.backlog - inside))
+    asked = max(0, observation.replicas.current - len(active))
+    return Bank(queues, asked, held, capacity, rate_per_s)
+
+
+def _known(value: int | None, what: str, q: QueueStatus, reasons: str) -> int:
+    if value is None:
+        raise CannotDecide(f"{what} of queue {q.queue} are unknown{reasons}")
+    return value
+
+
+def _events(q: QueueStatus, reasons: str) -> int:
+    """In a queue; where nobody counts those in service, all its containers are taken to be busy."""
+    in_flight = q.servers if q.in_flight is None else q.in_flight
+    return _known(q.depth, "waiting events", q, reasons) + (in_flight or 0)
+
+
+def _blind(queues: Sequence[QueueStatus]) -> bool:
+    return any(q.in_flight is None for q in queues)
+
+
+def counted(
+    state: NewsvendorQueueState, observation: QueueObservation, bank: Bank, p: NewsvendorQueueParameters
+) -> NewsvendorQueueState:
+    """With the price of these counts: rejected events are counted, late ones expected from what an event finds now."""
+    rejected, completed = observation.rejected, observation.completed
+    late = state.late
+    price = state.price
+    if price.value is None:
+        price = price.beginning(FIRST_PRICE / (1 - p.slo_share) ** RARITY)
+    fresh = rejected is not None and completed is not None
+    if fresh and state.rejected is not None and state.completed is not None:
+        assert rejected is not None and completed is not None
+        service = rounded_up(bank.service_rate_per_s * p.decision_interval_s)
+        found = [
+            float(
+                _late(service, q.servers, bank.capacity, p.slo_s, p.decision_interval_s)[
+                    min(q.events, bank.capacity - 1)
+                ]
+            )
+            for q in bank.queues
+        ]
+        weights = [max(1, q.servers) for q in bank.queues]
+        share = fsum(w * f for w, f in zip(weights, found, strict=True)) / fsum(weights)
+        late += max(0, rejected - state.rejected) + share * max(0, completed - state.completed)
+    finished = None if rejected is None or completed is None else rejected + completed
+    price = price.updated(finished, None if finished is None else round(late), p.slo_share, PRICE_GAIN)
+    return msgspec.structs.replace(state, price=price, late=late, rejected=rejected, completed=completed)
+
+
+def outlook_of(bank: Bank, state: NewsvendorQueueState, p: NewsvendorQueueParameters) -> Outlook:
+    """Arrivals until a new queue has all its containers, and the price."""
+    forecast, interval_s = state.forecast, p.decision_interval_s
+    steps = max(1, min(ceil(p.ramp_s / interval_s) + 1, ceil(p.horizon_s / interval_s)))
+    arrivals = [
+        max(0.0, forecast.rate_per_s + forecast.trend * (step + 0.5) * interval_s) * interval_s for step in range(steps)
+    ]
+    # Poisson arrivals are in the chain itself; here only what is beyond them, and the error of the level.
+    spread = max(0.0, forecast.dispersion - 1) + max(1.0, forecast.dispersion) * LEVEL_GAIN / (2 - LEVEL_GAIN)
+    assert state.price.value is not None
+    price_s = p.price_s or state.price.value / (p.max_servers * bank.service_rate_per_s) / PRICE_UNIT_S
+    return Outlook(bank, arrivals, sqrt(spread * forecast.rate_per_s * interval_s), price_s, p)
+
+
+def enough(outlook: Outlook) -> int:
+    """More queues than this are not tried: twice what the arrivals need once all containers are there, and two."""
+    p, bank = outlook.p, outlook.bank
+    most_per_s = (max(outlook.arrivals) + outlook.deviation) / p.decision_interval_s
+    return ceil(2 * most_per_s / (p.max_servers * bank.service_rate_per_s)) + 2
+
+
+def split(outlook: Outlook, wanted: int, pool: Sequence[str]) -> dict[str, float]:
+    """Shares of the queues that stay, and of those that come from the pool."""
+    p, bank = outlook.p, outlook.bank
+    spares = iter(pool)
+    named = [(q, q.name or next(spares, "")) for q in bank.with_queues(max(1, wanted - bank.asked))]
+    queues = [(q, name) for q, name in named if name]
+    servers = [q.servers if q.name else p.containers_of_new(0.0) for q, _ in queues]
+    served = bank.service_rate_per_s * p.decision_interval_s
+    shares = equal_waits([float(q.events) for q, _ in queues], servers, outlook.arrivals[0] + bank.held, served)
+    return {name: share for (_, name), share in zip(queues, shares, strict=True)}
+
+
+def terms(
+    outlook: Outlook,
+    wanted: int,
+    best: int,
+    late: Mapping[int, float],
+    state: NewsvendorQueueState,
+    routing: Mapping[str, float],
+) -> Mapping[str, Term]:
+    """The arithmetic: the queues, and the trade of one fewer than the best number, that number, and one more."""
+    p, bank = outlook.p, outlook.bank
+    candidates = [n for n in (best - 1, best, best + 1) if p.bounded(n) == n]
+    lates = [late[n] if n in late else outlook.late(n) for n in candidates]
+    return {
+        "rate_per_s": state.forecast.rate_per_s,
+        "trend": state.forecast.trend,
+        "dispersion": state.forecast.dispersion,
+        "service_rate_per_s": bank.service_rate_per_s,
+        "K": bank.capacity,
+        "queues": [q.name for q in bank.queues],
+        "events": [q.events for q in bank.queues],
+        "S": [q.servers for q in bank.queues],
+        "asked": bank.asked,
+        "held": bank.held,
+        "horizon_s": p.horizon_s,
+        "price_s": outlook.price_s,
+        "slo_share": p.slo_share,
+        "slo_s": p.slo_s,
+        "candidates": candidates,
+        "queue_s": [outlook.queue_s(n) for n in candidates],
+        "late": lates,
+        "cost": [outlook.cost(n, each) for n, each in zip(candidates, lates, strict=True)],
+        "chosen": candidates.index(best),
+        "fewer_for": state.fewer,
+        "shares": list(routing.values()),
+        "replicas": bank.size,
+        "wanted": wanted,
+    }

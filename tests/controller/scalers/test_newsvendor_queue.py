@@ -1,0 +1,176 @@
+"""newsvendor for banks of queues: the trade, the shares, and what holds for every input."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.scalers.newsvendor_queue import (
+    NewsvendorQueue,
+    NewsvendorQueueParameters,
+    NewsvendorQueueState,
+    equal_waits,
+)
+from penstock.contracts import Decision, QueueObservation, QueueStatus, ReplicaCounts
+
+Load = tuple[int, int, int]
+"""Events per second, queues, events in each of them."""
+
+
+def scaler(**parameters: Any) -> NewsvendorQueue:
+    return NewsvendorQueue(NewsvendorQueueParameters(**parameters))
+
+
+def observed(second: int, load: Load, servers: int = 10, **changes: Any) -> QueueObservation:
+    """Queues of equal shares, K = 50, a container serves ten events a second."""
+    per_s, queues, events = load
+    names = [f"q{number}" for number in range(queues)]
+    arrived = per_s * second
+    whole = QueueObservation(
+        time_s=float(second),
+        fleet="bank",
+        replicas=ReplicaCounts(joined=queues),
+        arrived=arrived,
+        completed=max(0, arrived - events * queues),
+        rejected=0,
+        backlog=events * queues,
+        queues=tuple(
+            QueueStatus(
+                queue=name,
+                depth=max(0, events - servers),
+                in_flight=min(events, servers),
+                servers=servers,
+                capacity=50,
+                service_rate_per_s=10.0,
+            )
+            for name in names
+        ),
+        routing=dict.fromkeys(names, 1 / queues),
+        pool=("spare",),
+    )
+    return msgspec.structs.replace(whole, **changes)
+
+
+def after_steady_load(load: Load, **parameters: Any) -> Decision:
+    """The decision after twelve seconds of a steady load."""
+    own, state = scaler(**parameters), NewsvendorQueueState()
+    for second in range(12):
+        decision, state = own.decide(observed(second, load), state)
+    return decision
+
+
+def size(decision: Decision) -> int:
+    return decision.targets["bank"]
+
+
+def test_a_load_that_fits_keeps_its_queues_and_queues_that_are_not_needed_go_after_two_decisions() -> None:
+    assert size(after_steady_load((70, 1, 7), slo_share=0.9)) == 1
+    own, state, sizes = scaler(slo_share=0.9), NewsvendorQueueState(), []
+    for second in range(6):
+        decision, state = own.decide(observed(second, (50, 3, 2)), state)
+        sizes.append(decision.targets.get("bank", 3))
+    assert sizes == [3, 3, 1, 1, 1, 1]
+
+
+def test_a_load_beyond_the_containers_adds_queues_and_the_spare_one_has_a_share() -> None:
+    decision = after_steady_load((200, 1, 50))
+    assert decision.action == "up"
+    assert size(decision) >= 3
+    assert decision.routing is not None
+    assert 0 < decision.routing["spare"] < decision.routing["q0"]
+
+
+def test_the_trade_is_shown_for_one_fewer_and_one_more() -> None:
+    why = after_steady_load((200, 3, 10), price_s=0.1).why["bank"]
+    late, cost, chosen = why["late"], why["cost"], why["chosen"]
+    assert isinstance(late, list)
+    assert isinstance(cost, list)
+    assert isinstance(chosen, int)
+    assert late == sorted(late, reverse=True)
+    assert min(cost) == cost[chosen]
+
+
+def test_all_queues_take_equally_long() -> None:
+    assert equal_waits([0, 0], [10, 5], 150, 10) == pytest.approx([2 / 3, 1 / 3])
+    first, second = equal_waits([40, 10], [10, 10], 200, 10)
+    assert 200 * first + 40 == pytest.approx(200 * second + 10)
+    assert equal_waits([50, 0], [10, 10], 20, 1) == pytest.approx([0, 1])
+    assert equal_waits([5, 0], [10, 0], 20, 10) == pytest.approx([1, 0])
+    assert equal_waits([0, 0], [0, 0], 20, 10) == pytest.approx([0.5, 0.5])
+
+
+def test_a_jump_of_the_load_is_followed_at_once() -> None:
+    own, state = scaler(), NewsvendorQueueState()
+    for second in range(10):
+        _, state = own.decide(observed(second, (40, 1, 4)), state)
+    _, state = own.decide(observed(10, (40, 1, 4), arrived=360 + 300), state)
+    assert state.forecast.level_per_s == pytest.approx(300)
+
+
+def test_rejected_events_raise_the_price_and_their_absence_lowers_it() -> None:
+    own, state, prices = scaler(), NewsvendorQueueState(), []
+    for second in range(40):
+        rejected = 30 * min(second, 10)
+        _, state = own.decide(observed(second, (100, 2, 5), rejected=rejected), state)
+        prices.append(state.price.value or 0.0)
+    assert prices[10] > prices[1]
+    assert prices[39] < max(prices)
+
+
+@pytest.mark.parametrize("field", ["arrived", "queues"])
+def test_unknown_readings_hold(field: str) -> None:
+    own, state = scaler(), NewsvendorQueueState()
+    for second in range(3):
+        _, state = own.decide(observed(second, (0, 3, 0)), state)
+    unknown = None if field == "arrived" else ()
+    decision, _ = own.decide(msgspec.structs.replace(observed(3, (0, 3, 0)), **{field: unknown}), state)
+    assert decision.action == "hold"
+
+
+@pytest.mark.parametrize("field", ["depth", "servers", "capacity"])
+def test_unknown_readings_of_a_queue_hold(field: str) -> None:
+    own, state = scaler(), NewsvendorQueueState()
+    for second in range(3):
+        _, state = own.decide(observed(second, (0, 3, 0)), state)
+    known = observed(3, (0, 3, 0))
+    blind = msgspec.structs.replace(known.queues[0], **{field: None})
+    decision, _ = own.decide(msgspec.structs.replace(known, queues=(blind, *known.queues[1:])), state)
+    assert decision.action == "hold"
+
+
+def test_containers_of_one_queue_and_queues_too_long_to_compute_hold() -> None:
+    one = observed(1, (10, 1, 1))
+    containers = msgspec.structs.replace(one, queues=(msgspec.structs.replace(one.queues[0], queue="bank"),))
+    long = msgspec.structs.replace(one, queues=(msgspec.structs.replace(one.queues[0], capacity=1000),))
+    for observation, said in ((containers, "containers of one queue"), (long, "K = 1000")):
+        decision, _ = scaler().decide(observation, NewsvendorQueueState())
+        assert said in str(decision.why)
+    with pytest.raises(ValueError, match="capacity=1000"):
+        scaler(capacity=1000)
+
+
+LOADS = st.tuples(st.integers(0, 400), st.integers(1, 5), st.integers(0, 50))
+
+
+@settings(max_examples=10, deadline=None)
+@given(load=LOADS, price_s=st.floats(0.005, 1))
+def test_doubling_the_price_never_lowers_n(load: Load, price_s: float) -> None:
+    once, twice = (size(after_steady_load(load, price_s=each)) for each in (price_s, 2 * price_s))
+    assert twice >= once
+
+
+@settings(max_examples=15, deadline=None)
+@given(load=LOADS, servers=st.integers(0, 10))
+def test_the_same_input_has_the_same_answer_within_the_bounds_also_from_a_stored_state(
+    load: Load, servers: int
+) -> None:
+    own, state = scaler(min_replicas=2, max_replicas=4), NewsvendorQueueState()
+    for second in range(4):
+        stored = msgspec.json.decode(msgspec.json.encode(state), type=NewsvendorQueueState)
+        now = observed(second, load, servers)
+        decision, following = own.decide(now, state)
+        assert own.decide(now, stored) == (decision, following)
+        assert all(2 <= target <= 4 for target in decision.targets.values())
+        state = following
