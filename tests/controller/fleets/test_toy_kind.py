@@ -228,5 +228,5 @@ def test_registered_kind_runs_in_the_sim_world(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     wrong_scaler, wrong_fault, no_fleet = done.stdout.splitlines()
     assert "scaler 'multiqueue' reads QueueObservation, this run's fleet gives ToyObservation" in wrong_scaler
-    assert "--fault kill-worker@1: this simulated fleet knows kill-controller" in wrong_fault
+    assert "--fault kill-worker@1: this simulated fleet knows fill-disk, kill-controller" in wrong_fault
     assert no_fleet == "fleet kind 'toy' has no fleet"
