@@ -28,7 +28,7 @@ from experiments.paper import Cells, PaperTable, Request, half_width, median_ran
 from experiments.run_result import conditions, finished_run, outcomes, recorded, simulate, simulation
 from experiments.scheduled_scaler import ScheduledScaler
 from experiments.value_classes import accuracy, high_value
-from penstock.contracts import QueueObservation, ReplicaEvent
+from penstock.contracts import QueueObservation
 from penstock.measures import replica_seconds
 from penstock.runspec import RunSpec
 from report.analysis.run_data import RunData
@@ -132,13 +132,12 @@ def outcome(played: FinishedRun, scaler: str) -> dict[str, Any]:
     done = table.outcome == COMPLETED
     actions = [tick.decisions[scaler].action for tick in played.ticks if tick.accepted is not None]
     queues = [tick.observation.replicas.current for tick in played.ticks]
-    fleet = played.ticks[0].observation.fleet
     return {
         "scaler": scaler,
         "lost_share": float(np.mean(table.outcome == REJECTED)),
         "late_lost_share": float(np.mean(table.outcome[table.intended_s >= seconds / 2] == REJECTED)),
         "mean_latency_s": float((table.finished_s - table.intended_s)[done].mean()),
-        "queue_minutes": _minutes_in_service([event for event in played.events if event.fleet == fleet], seconds),
+        "queue_minutes": queue_minutes(played),
         "container_minutes": container_minutes(played),
         "ups": actions.count("up"),
         "downs": actions.count("down"),
@@ -154,10 +153,14 @@ def container_minutes(played: FinishedRun) -> float:
     return replica_seconds(containers, 0, nanos(played.duration_s)) / 60
 
 
-def _minutes_in_service(events: Iterable[ReplicaEvent], seconds: float) -> float:
+def queue_minutes(played: FinishedRun) -> float:
+    """Of queues in service within the run, without the spare ones."""
+    fleet, seconds = played.ticks[0].observation.fleet, played.duration_s
     since: dict[str, float] = {}
     total_s = 0.0
-    for event in events:
+    for event in played.events:
+        if event.fleet != fleet:
+            continue
         at_s = min(event.at_ns / 1e9, seconds)
         if event.phase == "joined":
             since[event.replica] = at_s

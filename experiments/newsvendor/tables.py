@@ -40,7 +40,8 @@ SYSTEMS: Final[dict[str, dict[str, str]]] = {"instant": INSTANT, "default": {}}
 
 class NewsvendorSettings(Settings, frozen=True, kw_only=True):
     """``penstock paper newsvendor``. ``rounds`` of bisection for each rival and tick phase; ``experiments`` and
-    ``systems`` separated by commas. Table ``functions`` takes ``seeds``, ``pipelines`` and ``rivals`` alone.
+    ``systems`` separated by commas. Table ``functions`` takes ``seeds``, ``pipelines`` and ``rivals`` alone, table
+    ``queues`` ``seeds``.
     """
 
     seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
