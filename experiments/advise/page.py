@@ -7,8 +7,11 @@ from report.page import write_advice
 from report.tables import Cell, HtmlTable, Number, number
 from report.wording import duration, money, one_decimal, share
 
-HEADERS = ("scaler", "SLO", "within SLO", "margin", "p99", "replica-minutes", "cost", "setting")
-NAMES = ("scaler", "met", "rest_share", "margin", "p99_s", "replica_minutes", "money", "setting")
+HEADERS = (
+    "scaler", "SLO", "setting", "within SLO, chosen on", "within SLO, proven on", "margin", "p99", "replica-minutes",
+    "cost",
+)  # fmt: skip
+NAMES = ("scaler", "met", "setting", "first_share", "rest_share", "margin", "p99_s", "replica_minutes", "money")
 
 
 def write_page(session: Session, found: Found) -> None:
@@ -19,13 +22,13 @@ def write_page(session: Session, found: Found) -> None:
     write_advice(
         session.folder / "report.html",
         title=f"Which scaler for {trace.path.name}?",
-        sentence=advice.sentence,
+        sentence=f"{advice.sentence[0].upper()}{advice.sentence[1:]}.",
         context=(
             f"{trace.rate_per_s.sum():,.0f} events in {trace.seconds:,} s; wanted: {wanted}.",
             f"{found.trials} trials, {conditions(request, session.parts['rest'].minutes)}.",
             *(f"Warning: {warning}" for warning in (*session.plan.warnings, session.plan.hopeless) if warning),
         ),
-        scalers=HtmlTable("Scalers at their best", HEADERS, cells, "text", numeric_from=2, names=NAMES),
+        scalers=HtmlTable("Scalers at their best", HEADERS, cells, "text advice", numeric_from=3, names=NAMES),
         commands={name: line for name, line in (("Play it", advice.replay), ("Deploy it", advice.control)) if line},
         manifests=advice.manifests,
         emulated=any(is_emulated(row.scaler) for row in found.rows),
@@ -37,10 +40,11 @@ def _cells(row: Row, wanted_share: float) -> list[Cell]:
     return [
         row.scaler + (EMULATED if is_emulated(row.scaler) else ""),
         "kept" if row.met else "missed",
+        setting_text(row),
+        number(row.first_share, share),
         number(row.rest_share, share),
         Number(f"{100 * margin:+.2f}", margin),
         number(row.p99_s, duration),
         number(row.replica_minutes, one_decimal),
         number(row.money, money),
-        setting_text(row),
     ]

@@ -53,7 +53,8 @@ def test_on_spikes_the_advice_is_cheaper_than_a_constant_fleet_and_meets_the_sha
     met = [row for row in found["scalers"] if row["met"]]
     assert best["replica_minutes"] == min(row["replica_minutes"] for row in met)
     page = unescape((Path(found["folder"]) / "report.html").read_text("utf-8"))
-    for text in (advice["sentence"], advice["replay"], *(row["scaler"] for row in found["scalers"])):
+    sentence = f"{advice['sentence'][0].upper()}{advice['sentence'][1:]}."
+    for text in (sentence, advice["replay"], *(row["scaler"] for row in found["scalers"])):
         assert text in page
     # The command that is told plays the whole trace under the advised setting.
     program, *words = shlex.split(advice["replay"])
