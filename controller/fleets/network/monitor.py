@@ -2,8 +2,8 @@
 
 Estimates are over a sliding window, from differences of the apps' cumulative reports: service times of tasks, times
 between arrivals of each job type at its first topic, response times of jobs. An app counts an arrival when it takes
-the job. While jobs wait, the arrival rate is therefore taken over the arrival times of the jobs taken: a growing queue
-delays the estimate, but does not bias it.
+the job. While jobs wait, the arrival rate is therefore taken over the arrival times of the jobs taken, once there are
+ten: a growing queue delays the estimate, but does not bias it. Two jobs that happen to come together tell no rate.
 """
 
 from collections import deque
@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.runspec import RunSpec
 from penstock.systems import JobSpec, NetworkSystem
 
+FEWEST_INTERVALS: Final = 10
 WHOLE: Final = ("arrived", "completed", "backlog", "in_flight", "response_time_s")
 PART: Final = ("arrived", "completed", "backlog", "in_flight", "service_rate_per_s", "service_scv")
 
@@ -128,7 +129,7 @@ class NetworkMonitor(AppMonitor[NetworkView, NetworkObservation]):
         intervals = max(0, after.arrived - 1) - max(0, before.arrived - 1)
         sum_s, squares = after.between_s - before.between_s, after.between_s2 - before.between_s2
         rate = arrived / length_s if length_s > 0 else None
-        if waiting and intervals > 0 and sum_s > 0:
+        if waiting and intervals >= FEWEST_INTERVALS and sum_s > 0:
             rate = intervals / sum_s
         return JobStatus(
             job=job.job,

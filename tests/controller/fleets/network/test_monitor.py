@@ -133,6 +133,15 @@ def test_arrivals_that_still_wait_make_the_rate_late_but_not_wrong() -> None:
     assert apps.monitor.observe().jobs[0].arrival_rate_per_s == pytest.approx(1.0), "nothing waits: nothing came"
 
 
+def test_two_jobs_that_come_together_tell_no_rate() -> None:
+    """At the start of a run, 2.5 ms apart: not 400 a second."""
+    apps = Apps()
+    apps.arrivals["1"] = [1.0, 1.0025]
+    apps.depths.waiting["A"] = 1
+    apps.clock.pass_time(4)
+    assert apps.monitor.observe().jobs[0].arrival_rate_per_s == pytest.approx(0.5)
+
+
 def test_what_waits_and_what_is_in_service_is_in_the_network() -> None:
     apps = Apps()
     apps.depths.waiting = {"A": 4, "D": 2}
