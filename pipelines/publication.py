@@ -105,11 +105,14 @@ def _row(stage: str, second: int, entry: Second) -> dict[str, Any]:
 
 class StageMetrics(Collector):
     """Counters and latency histogram of each stage since the start of the run, so that no second is lost between two
-    scrapes. They never fall: an earlier result of an event that is found later moves it only within the files.
+    scrapes. They never fall: an earlier result of an event that is found later moves it only within the files. The
+    first scrape of a stage finds zeros: a rate counts from the first value that was scraped, and would lose what the
+    stage had by then.
     """
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[Ints, float | None]] = {}
+        self._scraped: set[str] = set()
 
     def show(self, figures: StageFigures) -> None:
         """Take in what has been read so far."""
@@ -141,7 +144,9 @@ class StageMetrics(Collector):
             "From the end of the newest complete second to its figures being out",
             labels=label,
         )
-        for stage, (counts, delay_s) in self._shown.items():
+        for stage, (read, delay_s) in self._shown.items():
+            counts = read if stage in self._scraped else np.zeros_like(read)
+            self._scraped.add(stage)
             latency.add_metric([stage], list(zip(LATENCY_BOUNDS, counts[:-2].tolist(), strict=True)), None)
             met.add_metric([stage], counts[-2])
             results.add_metric([stage], counts[-1])

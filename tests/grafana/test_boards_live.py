@@ -521,7 +521,7 @@ def test_the_overview_of_a_live_run_is_its_report_when_it_is_over(lived: tuple[s
     (share,) = shown["overview: Within the SLO, whole run A"]
     assert share.samples[-1][1] == pytest.approx(summary.slo_share, abs=0.001)
     (ago,) = shown["overview: Newest tick A"]
-    assert AFTER_S - 60 < ago.samples[-1][1] < AFTER_S
+    assert AFTER_S - 60 < ago.samples[-1][1] < AFTER_S + 2  # ticks end with the drain, which may take no time
     (verdict,) = shown["overview: Verdict A"]
     assert verdict.labels == {"verdict": manifest.verdict, "reasons": "; ".join(manifest.reasons)} or (
         verdict.labels == {"verdict": manifest.verdict} and not manifest.reasons

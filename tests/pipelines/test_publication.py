@@ -74,11 +74,32 @@ def test_a_run_without_results_still_gives_readable_files(directory: RunDirector
     assert pq.read_table(directory.per_second_file).num_rows == 0
 
 
+def scraped(registry: CollectorRegistry) -> dict[tuple[str, str], float]:
+    """All that one scrape reads, by name and stage."""
+    return {
+        (sample.name, sample.labels["stage"]): sample.value
+        for family in registry.collect()
+        for sample in family.samples
+        if not sample.name.endswith("_bucket")
+    }
+
+
+def test_first_scrape_of_a_stage_finds_zeros_so_that_a_rate_counts_all(directory: RunDirectory) -> None:
+    registry = CollectorRegistry()
+    publication = Publication(directory, registry)
+    publication.take(0, results(), complete_until_ns=0)
+    names = [(name, "payments") for name in (metrics.STAGE_RESULTS, metrics.STAGE_SLO_MET)]
+    first, second = scraped(registry), scraped(registry)
+    assert [first[name] for name in names] == [0, 0]
+    assert [second[name] for name in names] == [4, 2]
+
+
 def test_counters_lose_no_second_and_no_event_that_was_refused(directory: RunDirectory) -> None:
     registry = CollectorRegistry()
     publication = Publication(directory, registry)
     stage = {"stage": "payments"}
     publication.take(0, results(), complete_until_ns=0)
+    scraped(registry)
     assert registry.get_sample_value(metrics.STAGE_RESULTS, stage) == 4
     assert registry.get_sample_value(metrics.STAGE_SLO_MET, stage) == 2
     buckets = {
@@ -103,5 +124,6 @@ def test_counters_never_fall_when_an_earlier_result_of_an_event_is_found(directo
     earlier = dataclasses.replace(
         results(), finished_ns=np.full(4, 99 * SECOND), bucket=bucket_of([0.9] * 4), met=np.full(4, False)
     )
+    scraped(registry)
     publication.take(1, earlier, complete_until_ns=0)
     assert registry.get_sample_value(metrics.STAGE_SLO_MET, {"stage": "payments"}) == 2
