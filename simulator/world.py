@@ -28,9 +28,8 @@ DRAIN_STEP_S = 1.0
 DRAIN_STALL_S = 30.0
 """A drain without progress for this long ends; the events that are left count as in flight."""
 CONTROLLER_FAULTS: Final[tuple[FaultKind, ...]] = ("kill-controller", "fill-disk")
-
 LONG_DECISION_S = 5.0
-"""A decision that takes between one and two times as long, or longer, is told."""
+"""Between two looks at the decision under way. One that both looks find is reported."""
 
 
 def simulated_faults(system: System) -> frozenset[FaultKind]:

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 
 from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, resize
-from controller.scalers.shared.newsvendor import PRICE_GAIN, ROUNDING, Forecast, Price, expected_above
+from controller.scalers.shared.newsvendor import PRICE_GAIN, RARITY, ROUNDING, Forecast, Price, expected_above
 from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
 from controller.scalers.shared.single_fleet import merged
 from penstock.contracts import Decision, FunctionObservation, FunctionStatus, Term, hold
@@ -28,8 +28,6 @@ HEAD: Final = 0.5
 PRICE_UNIT_S: Final = 0.005
 """Service time for which the limits of the price were chosen. λ is in proportion to the service time."""
 FIRST_PRICE: Final = 0.00025
-RARITY: Final = 1.3
-"""The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
 CALM_LATE: Final = 0.2
 """Allowed late requests per interval below which the price changes more slowly: fewer tell less."""
 TAIL: Final = 6.0

@@ -17,7 +17,7 @@ import numpy as np
 from controller.queueing.mmsk import Probabilities
 from controller.queueing.mmsk_over_time import LARGEST_STATE, Matrix, late_probabilities, transition
 from controller.scalers.shared.base import BaseScaler, CannotDecide, all_reasons, check_known, reason_of
-from controller.scalers.shared.newsvendor import LEVEL_GAIN, Forecast, Price
+from controller.scalers.shared.newsvendor import LEVEL_GAIN, RARITY, Forecast, Price
 from controller.scalers.shared.parameters import BoundedParameters, Count, NotNegative, OpenShare, Positive
 from controller.scalers.shared.queue_scaler import container_rate_per_s
 from penstock.contracts import Action, Decision, QueueObservation, QueueStatus, Term, hold
@@ -25,8 +25,6 @@ from penstock.contracts import Action, Decision, QueueObservation, QueueStatus, 
 PRICE_UNIT_S: Final = 0.03
 """Time of a queue with all its containers for one event at which the price is what ``Price`` says."""
 FIRST_PRICE: Final = 0.001
-RARITY: Final = 1.3
-"""The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
 PRICE_GAIN: Final = 0.03
 JUMP: Final = 5.0
 """Standard deviations of a count from its forecast beyond which the load has jumped: the level begins anew."""
@@ -279,10 +277,10 @@ def followed(forecast: Forecast, time_s: float, arrived: int, interval_s: float)
     from now on.
     """
     following = forecast.updated(time_s, arrived, interval_s)
-    if forecast.level_per_s is None or not following.readings or len(following.readings) < 2:
+    if forecast.level_per_s is None or len(following.readings) < 2:
         return following
     (before_s, before), (after_s, after) = following.readings[-2:]
-    expected = max(0.0, forecast.rate_per_s + forecast.trend * (after_s - before_s)) * (after_s - before_s)
+    expected = forecast.rate_at(after_s - before_s) * (after_s - before_s)
     if abs(after - before - expected) <= JUMP * sqrt(max(1.0, expected)):
         return following
     return Forecast(following.readings, (after - before) / (after_s - before_s))
@@ -319,7 +317,7 @@ def _known(value: int | None, what: str, q: QueueStatus, reasons: str) -> int:
 
 
 def _events(q: QueueStatus, reasons: str) -> int:
-    """In a queue; where nobody counts those in service, all its containers are taken to be busy."""
+    """Events in a queue, those in service included. All its containers count as busy if that number is not reported."""
     in_flight = q.servers if q.in_flight is None else q.in_flight
     return _known(q.depth, "waiting events", q, reasons) + (in_flight or 0)
 
@@ -361,9 +359,7 @@ def outlook_of(bank: Bank, state: NewsvendorQueueState, p: NewsvendorQueueParame
     """Arrivals until a new queue has all its containers, and the price."""
     forecast, interval_s = state.forecast, p.decision_interval_s
     steps = max(1, min(ceil(p.ramp_s / interval_s) + 1, ceil(p.horizon_s / interval_s)))
-    arrivals = [
-        max(0.0, forecast.rate_per_s + forecast.trend * (step + 0.5) * interval_s) * interval_s for step in range(steps)
-    ]
+    arrivals = [forecast.rate_at((step + 0.5) * interval_s) * interval_s for step in range(steps)]
     # Poisson arrivals are in the chain itself; here only what is beyond them, and the error of the level.
     spread = max(0.0, forecast.dispersion - 1) + max(1.0, forecast.dispersion) * LEVEL_GAIN / (2 - LEVEL_GAIN)
     assert state.price.value is not None

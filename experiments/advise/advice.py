@@ -42,6 +42,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     replica_minutes_range: tuple[float, float]
     money: float
 
+    @property
+    def lowest_share(self) -> float:
+        """Of both parts of the trace."""
+        return min(self.first_share, self.rest_share)
+
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """``sentence`` says all of it. ``best`` and ``best_published``: None where none is proven. ``saved``: share of the
@@ -163,10 +168,9 @@ def _met(
 def _unmet(plan: TracePlan, request: AdviceRequest, closest: Row | None, needs: Needs) -> str:
     parts = ["none meets the SLO"]
     if closest is not None:
-        lowest = min(closest.first_share, closest.rest_share)
         parts.append(
-            f"closest is {closest.scaler}, which keeps {share(lowest)} of the events within {duration(request.slo)} "
-            f"({share(request.share)} wanted)"
+            f"closest is {closest.scaler}, which keeps {share(closest.lowest_share)} of the events "
+            f"within {duration(request.slo)} ({share(request.share)} wanted)"
         )
     parts += map(_hot, sorted(plan.hot, key=lambda each: -each.rate_per_s)[:1])
     experiment = plan.experiment
@@ -265,11 +269,10 @@ def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("setting", overflow="fold")
     for row in rows:
-        lowest = min(row.first_share, row.rest_share)
         table.add_row(
             escape(row.scaler) + ("*" if is_emulated(row.scaler) else ""),
             f"[{'green' if row.met else 'red'}]{'✓' if row.met else '✗'} {share(row.rest_share, unit=False)}[/]",
-            f"{100 * (lowest - wanted_share):+.2f}",
+            f"{100 * (row.lowest_share - wanted_share):+.2f}",
             duration(row.p99_s),
             one_decimal(row.replica_minutes),
             money(row.money),

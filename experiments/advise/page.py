@@ -36,7 +36,7 @@ def write_page(session: Session, found: Found) -> None:
 
 
 def _cells(row: Row, wanted_share: float) -> list[Cell]:
-    margin = min(row.first_share, row.rest_share) - wanted_share
+    margin = row.lowest_share - wanted_share
     return [
         row.scaler + (EMULATED if is_emulated(row.scaler) else ""),
         "kept" if row.met else "missed",

@@ -79,6 +79,11 @@ def _settings(**values: Sequence[float]) -> list[Setting]:
     return [tuple(zip(values, map(_rounded, each), strict=True)) for each in product(*values.values())]
 
 
+def setting_text(setting: Setting) -> str:
+    """As in a table; empty for a scaler's own settings."""
+    return ", ".join(f"{name}={value:g}" for name, value in setting)
+
+
 def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
@@ -257,8 +262,7 @@ def cells_of(result: CellResult) -> Cells:
         f"{PUBLISHED}, published": _parts(result.cell, result.published),
     }
     for found in result.rivals:
-        setting = ", ".join(f"{name}={value:g}" for name, value in found.setting)
-        row[found.scaler] = {**_parts(result.cell, found), "setting": setting}
+        row[found.scaler] = {**_parts(result.cell, found), "setting": setting_text(found.setting)}
     row["fewer late"] = ", ".join(result.fewer_late)
     return row
 

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from experiments.experiment import Options
-from experiments.multiqueue.experiments import EXPERIMENTS
-from experiments.multiqueue.tables import container_minutes, queue_minutes
+from experiments.multiqueue.tables import BY_NAME, container_minutes, queue_minutes
+from experiments.newsvendor.functions import Setting, setting_text
 from experiments.newsvendor.tables import NewsvendorSettings
 from experiments.paper import Cells, PaperTable, Request, median_range
 from experiments.processes import Remembered
@@ -23,11 +23,7 @@ from simulator.engine import COMPLETED, REJECTED
 
 OWN: Final = "newsvendor-queue"
 CONTRACTS: Final = (0.2, 0.25, 0.3, 0.45, 0.55, 0.75, 0.9)
-"""Shares of the events within the SLO that it is told to keep. A bank in its first two minutes keeps few of them."""
-BY_NAME: Final = {experiment.name: experiment for experiment in EXPERIMENTS}
-
-Setting = tuple[tuple[str, float], ...]
-
+"""Shares of events within the SLO that newsvendor-queue is asked to keep. A run of two minutes reaches few of them."""
 _PROBABILITIES: Final = tuple(
     (("max_p_k", most), ("min_p_k", least)) for most, least in product((0.3, 0.45, 0.6, 0.7), (0.01, 0.1))
 )
@@ -146,8 +142,7 @@ def cells_of(result: CellResult) -> Cells:
         OWN: _parts(result.own),
     }
     for found in result.rivals:
-        setting = ", ".join(f"{name}={value:g}" for name, value in found.setting)
-        row[found.scaler] = {**_parts(found), "setting": setting or "the experiment's"}
+        row[found.scaler] = {**_parts(found), "setting": setting_text(found.setting) or "the experiment's"}
     return row
 
 

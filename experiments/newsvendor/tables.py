@@ -40,8 +40,8 @@ SYSTEMS: Final[dict[str, dict[str, str]]] = {"instant": INSTANT, "default": {}}
 
 class NewsvendorSettings(Settings, frozen=True, kw_only=True):
     """``penstock paper newsvendor``. ``rounds`` of bisection for each rival and tick phase; ``experiments`` and
-    ``systems`` separated by commas. Table ``functions`` takes ``seeds``, ``pipelines`` and ``rivals`` alone, table
-    ``queues`` ``seeds``.
+    ``systems`` separated by commas. Table ``functions`` reads only ``seeds``, ``pipelines`` and ``rivals``.
+    Table ``queues`` reads only ``seeds``.
     """
 
     seeds: tuple[int, ...] = (11, 12, 13, 14, 15)

@@ -183,20 +183,19 @@ class ClusterServices:
 
     def _await_volumes(self) -> None:
         """Wait until the cluster has deleted the volumes of the namespace, which stay Released for a while; say which
-        are left. Those that are to be kept are, and nothing is waited for if volumes cannot be listed.
+        are left. Volumes with another reclaim policy than Delete stay. Do not wait if volumes cannot be listed.
         """
 
         def left() -> list[str]:
             try:
                 volumes = self.kubectl.get("persistentvolumes")["items"]
-            except PenstockError:  # it takes a right of its own
+            except PenstockError:  # a user may lack the right to list volumes
                 return []
-            claims = {each["metadata"]["name"]: each["spec"] for each in volumes}
             return [
-                name
-                for name, spec in claims.items()
-                if spec.get("claimRef", {}).get("namespace") == self.kubectl.namespace
-                and spec["persistentVolumeReclaimPolicy"] == "Delete"
+                each["metadata"]["name"]
+                for each in volumes
+                if each["spec"].get("claimRef", {}).get("namespace") == self.kubectl.namespace
+                and each["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
             ]
 
         try:

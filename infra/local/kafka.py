@@ -34,8 +34,8 @@ listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,WORKERS:
 log.dirs={data}
 """
 BEHIND_PROXY: Final = "127.0.0.2"
-"""Where a proxy listens, on the port of the service behind it: clients that come through the proxy are told this
-address by a listener of their own.
+"""Address of a proxy, which has the port of the service behind it. Kafka has a listener for each proxy that advertises
+this address, so that clients keep to the proxy.
 """
 
 

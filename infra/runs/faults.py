@@ -124,8 +124,8 @@ def kill_part(context: RunContext, part: str) -> Injected:
 
 def fill_disk(context: RunContext, part: str) -> Injected:
     """Let a program of the run write to no file, as on a full disk, until the end: its files may not grow beyond 0
-    bytes (EFBIG). The disk itself and all other processes are not touched; a process that the supervisor starts
-    meanwhile finds space.
+    bytes (EFBIG). The disk itself and all other processes are not touched. The limit is of this process: one that the
+    supervisor starts in its place can write.
     """
     pid = context.pid(part)
     try:
@@ -135,7 +135,7 @@ def fill_disk(context: RunContext, part: str) -> Injected:
         raise NotRunningError(f"{context.program(part)}: has just ended") from None
 
     def make_space() -> None:
-        with suppress(ProcessLookupError):  # it was killed meanwhile
+        with suppress(ProcessLookupError):  # the process was killed during the fault
             resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
 
     return Injected(f"files of the {part}", make_space)

@@ -62,8 +62,8 @@ FOUND = """## What the runs found
 - Beside chaos, hostile input: a record that is not UTF-8, nests deeply or has integers beyond 64 bits ended every process that read it.
 - `python -m tests.faults --first 1 --seeds 10000` plays the control plane of consumer groups (processes and pods), queues, pub/sub networks and functions in virtual time, 2,000 seeds each
   ([decision 18](decisions/0018-faults-by-seed.md)). Before the last mends it found a replica too many on pods whose names a late watch did not show, and replicas that drained for ever after a scale-in that was
-  called off. After them, 10,000 seeds: one violation (stream, 1622), of a check that took a stopped program of somebody else for a replica; the check is mended. Seeds 1 to 2,000 of each kind again, in one
-  command: 0 violations, 217 s on two quiet cores.
+  called off. A later series of 10,000 seeds had one violation (stream, 1622): a check took a stopped program of somebody else for a replica. The check is mended. Seeds 1 to 2,000 of each kind then had
+  0 violations, in 217 s on two quiet cores.
 
 ## On a cluster
 

@@ -1,9 +1,9 @@
 """A long run at a high rate with a fault every minute: conservation, and the memory of every process.
 
 Run as ``python tests/bench/soak.py --seconds 7200``, on a machine with the local services installed (`penstock setup`).
-It starts services of its own in a folder of its own, plays ``binpack-workload-1`` under an on-off load (1,000 events/s
-for nine and a half minutes, nothing for half a minute) with a consumer group that may scale to zero, injects a fault a
-minute, and samples the resident memory of every process of the run. Claimed: no event is lost, finished twice or left
+It starts its own services in its own folder and plays ``binpack-workload-1`` under an on-off load: 1,000 events/s for
+nine and a half minutes, then nothing for half a minute. The consumer group may scale to zero. It injects one fault a
+minute and samples the resident memory of every process. Claimed: no event is lost, finished twice or left
 over, and no process that lives for a quarter of the run grows by more than ``GROWTH_MB`` between the medians of the
 second and of the last quarter of its life.
 """

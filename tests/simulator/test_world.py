@@ -84,7 +84,7 @@ def test_a_scaler_that_decides_for_long_is_told_by_name_once(tmp_path: Path, mon
 
     def slow(self: Any, observation: Any, state: Any) -> Any:
         if observation.time_s > 2 and not told:
-            eventually(lambda: bool(told), lambda: "nothing is told", within_s=20)
+            eventually(lambda: bool(told), lambda: "no line about the long decision", within_s=20)
             time.sleep(0.3)
         return decide(self, observation, state)
 

@@ -22,6 +22,8 @@ AIM: Final = 0.9
 LEVEL_GAIN: Final = 0.1
 TREND_GAIN: Final = 0.1
 DISPERSION_GAIN: Final = 0.05
+RARITY: Final = 1.3
+"""The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
 ROUNDING: Final = 0.25
 """Variance of a count that is known, in requests²: services begin one by one."""
 
@@ -87,7 +89,7 @@ class Forecast(msgspec.Struct, frozen=True):
         readings = (*self.readings[max(0, old - 1) :], (time_s, arrived))
         if self.level_per_s is None:
             return Forecast(readings, count / elapsed_s)
-        expected_per_s = max(0.0, self.level_per_s + self.trend * elapsed_s)
+        expected_per_s = self.rate_at(elapsed_s)
         error_per_s = count / elapsed_s - expected_per_s
         relative = (error_per_s * elapsed_s) ** 2 / max(1.0, expected_per_s * elapsed_s)
         level_per_s = max(0.0, expected_per_s + LEVEL_GAIN * error_per_s)
@@ -103,13 +105,17 @@ class Forecast(msgspec.Struct, frozen=True):
         """The level; 0 before two readings."""
         return self.level_per_s or 0.0
 
+    def rate_at(self, after_s: float) -> float:
+        """Arrivals per second that are expected ``after_s`` seconds after the last reading."""
+        return max(0.0, self.rate_per_s + self.trend * after_s)
+
     def count_at(self, after_s: float) -> float:
         """Requests that have arrived ``after_s`` seconds after the last reading: expected ones, or before it (below 0)
         those that were read, interpolated.
         """
         later_s, later = self.readings[-1]
         if after_s > 0:
-            return later + after_s * (self.rate_per_s + max(0.0, self.rate_per_s + self.trend * after_s)) / 2
+            return later + after_s * (self.rate_per_s + self.rate_at(after_s)) / 2
         at_s = later_s + after_s
         for before_s, before in reversed(self.readings):
             if before_s <= at_s:

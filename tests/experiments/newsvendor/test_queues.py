@@ -2,8 +2,10 @@
 
 import pytest
 
+from experiments.multiqueue.tables import BY_NAME
 from experiments.newsvendor import queues as table
-from experiments.newsvendor.queues import GRIDS, Found, Played, Setting
+from experiments.newsvendor.functions import Setting
+from experiments.newsvendor.queues import GRIDS, Found, Played
 from experiments.newsvendor.tables import NewsvendorSettings
 from experiments.paper import Request
 from experiments.papers import PAPERS
@@ -52,7 +54,7 @@ def test_table_has_a_row_for_every_contract_of_every_experiment(monkeypatch: pyt
     monkeypatch.setattr(table.play, "each", play)
     request = Request(settings=NewsvendorSettings(seeds=(21, 22)))
     results = list(table.queues(request))
-    assert len(results) == len(table.BY_NAME) * len(table.CONTRACTS)
+    assert len(results) == len(BY_NAME) * len(table.CONTRACTS)
     assert all("ds2" in result.lost_to for result in results)
     assert "28 of 28 cells lost" in table.note(results)
 

@@ -17,9 +17,13 @@ LATER_S = 10.0
 SOON_S = 0.3
 
 
+Proxied = tuple[subprocess.Popen[bytes], int, socket.socket]
+"""The proxy, its port, and the socket to which it leads."""
+
+
 @pytest.fixture
-def proxy() -> Iterator[tuple[subprocess.Popen[bytes], int, socket.socket]]:
-    """(the proxy, its port, the socket to which it leads)."""
+def proxy() -> Iterator[Proxied]:
+    """A proxy that passes bytes on."""
     port = free_port()
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(LATER_S)
@@ -36,9 +40,7 @@ def connect(port: int) -> socket.socket:
     return socket.create_connection(("127.0.0.1", port), timeout=LATER_S)
 
 
-def test_bytes_pass_in_both_directions_until_one_side_ends(
-    proxy: tuple[subprocess.Popen[bytes], int, socket.socket],
-) -> None:
+def test_bytes_pass_in_both_directions_until_one_side_ends(proxy: Proxied) -> None:
     _, port, server = proxy
     with connect(port) as client, closing(server.accept()[0]) as service:
         client.sendall(b"question")
@@ -48,9 +50,7 @@ def test_bytes_pass_in_both_directions_until_one_side_ends(
         assert (client.recv(100), client.recv(100)) == (b"answer", b"")
 
 
-def test_a_cut_passes_nothing_and_its_end_closes_old_connections_and_serves_new_ones(
-    proxy: tuple[subprocess.Popen[bytes], int, socket.socket],
-) -> None:
+def test_a_cut_passes_nothing_and_its_end_closes_old_connections_and_serves_new_ones(proxy: Proxied) -> None:
     process, port, server = proxy
     with connect(port) as client, closing(server.accept()[0]) as service:
         client.sendall(b"1")
