@@ -119,7 +119,7 @@ class KindCluster:
         if there:
             _require_disk(folder, least_bytes, "`docker system prune` deletes images and caches that nothing uses")
         archives = tempfile.gettempdir()
-        if not there or os.stat(archives).st_dev != os.stat(folder).st_dev:
+        if not there or Path(archives).stat().st_dev != Path(folder).stat().st_dev:
             _require_disk(archives, ARCHIVE_BYTES, "TMPDIR names a folder on another disk")
 
     # --- images ------------------------------------------------------------------------------------------------------
