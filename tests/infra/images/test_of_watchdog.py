@@ -220,6 +220,15 @@ def test_a_connection_is_kept(pods: Pods) -> None:
             assert answers.read(1) == b"x"
 
 
+def test_an_answer_is_sent_in_one_piece(pods: Pods) -> None:
+    """In two, the second one waits 40 ms for the caller's delayed acknowledgement of the first."""
+    pod = pods.start()
+    with socket.create_connection(("127.0.0.1", pod.port)) as connection:
+        for _ in range(5):
+            connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nend")
+            assert connection.recv(65536).endswith(b"\r\n\r\nend")
+
+
 def test_requests_are_counted_at_the_metrics_port(pods: Pods) -> None:
     pod = pods.start()
     pod.call(method="PUT")
