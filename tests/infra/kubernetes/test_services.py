@@ -4,7 +4,9 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from experiments.catalogue import find_experiment
@@ -12,8 +14,11 @@ from experiments.experiment import Options, parse_faults, run_spec
 from infra.kubernetes import services
 from infra.kubernetes.kubectl import Kubectl, NoClusterError, unpack
 from infra.kubernetes.services import OVERLAYS, ClusterServices
+from infra.kubernetes.troubles import Troubles
 from infra.local.services import LocalServices
+from infra.runs.context import CHECK_S
 from infra.runs.pods import label
+from penstock.adapters.kubernetes.pods import Pod
 from penstock.errors import PenstockError
 from penstock.settings import Folders
 from tests.infra.kubernetes.fake_cluster import FakeCluster, fake_kubectl, labelled
@@ -83,6 +88,11 @@ def test_a_pod_that_never_becomes_ready_is_named_with_its_newest_event(
         "pod prometheus-0 is not ready: no event says why; "
         'pod gateway-0 is not ready: Failed to create pod sandbox: failed to find plugin "bridge" in path'
     )
+
+
+NO_NODE = {
+    "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -182,6 +192,29 @@ def test_overlay_kind_is_refused_on_another_cluster(scene: FakeCluster) -> None:
     ):
         scene.services.up()
     assert "apply" not in scene.calls()
+
+
+def test_a_pod_without_a_node_is_reported_within_15_s_of_a_run(
+    scene: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now_s=1000.0)
+    monkeypatch.setattr(services, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    scene.services._troubles = Troubles(scene.told.append, lambda: clock.now_s)
+    asked: list[float] = []
+
+    def pending() -> list[Pod]:
+        asked.append(clock.now_s)
+        return [msgspec.convert({"metadata": labelled("payments-1"), "status": {"conditions": [NO_NODE]}}, Pod)]
+
+    scene.services.__dict__["_pending"] = SimpleNamespace(list=pending)
+    for _ in range(100):  # as often as a run looks
+        scene.services.check()
+        clock.now_s += CHECK_S
+        if scene.told:
+            break
+    assert scene.told == ["cluster: pod payments-1 waits for a node: Unschedulable: 0/1 nodes are available"]
+    assert clock.now_s - 1000.0 <= 15
+    assert len(asked) <= 4, "the API server is asked now and then"
 
 
 def tar_of(**files: bytes) -> io.BytesIO:
