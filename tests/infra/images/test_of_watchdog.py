@@ -113,7 +113,7 @@ def test_at_sigterm_it_is_unhealthy_then_drains_if_the_function_stays(pods: Pods
     assert pod.process.wait(PATIENCE_S) == 0
 
 
-def test_at_sigterm_the_request_in_hand_is_500_if_the_function_ends(pods: Pods, caller: ThreadPoolExecutor) -> None:
+def test_at_sigterm_a_request_in_flight_is_500_if_the_function_ends(pods: Pods, caller: ThreadPoolExecutor) -> None:
     pod = pods.start()
     in_hand = caller.submit(pods.hold, pod)
     pods.await_begin()
