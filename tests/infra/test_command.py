@@ -62,6 +62,13 @@ def test_on_a_cluster_make_sets_up_python_packages_alone(target: str) -> None:
         assert "setup.sh" not in asked(cluster) and "uv sync" in asked(cluster)
 
 
+@pytest.mark.system
+def test_make_load_hands_its_options_to_locust() -> None:
+    command = ("make", "--dry-run", "load", "TARGET=kind", "OPTIONS=--headless --run-time 1m")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert 'penstock load --target "kind" -- --headless --run-time 1m' in done.stdout
+
+
 def test_up_on_kind_needs_no_program_but_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = FakeCluster(tmp_path, monkeypatch)
     alone = tmp_path / "alone"

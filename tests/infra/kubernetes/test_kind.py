@@ -236,6 +236,23 @@ def test_the_command_ends_with_exit_code_2_and_one_line(tmp_path: Path) -> None:
     assert done.stderr.startswith("error: not on PATH: docker")
 
 
+def test_images_know_their_revision_and_the_drivers_shares_the_apps_base(machine: Machine) -> None:
+    (machine.folder / "jars" / "spark" / "connector.jar").touch()
+    done = subprocess.run(
+        [kind.ROOT / "infra" / "images" / "build.sh", "driver"],
+        env={"PATH": f"{machine.folder}:/usr/bin:/bin", "PENSTOCK_JARS": str(machine.folder / "jars")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=kind.ROOT, capture_output=True, text=True).stdout.strip()
+    builds = [call for call in machine.programs() if call.startswith("docker build")]
+    (app,), (driver,) = ([call for call in builds if f"-t penstock/{name}:" in call] for name in ("app", "driver"))
+    assert f"REVISION={head}" in app and f"REVISION={head}" in driver
+    assert "PACKAGES=local/penstock-packages:" in driver
+    for name in ("Dockerfile", "driver/Dockerfile"):
+        assert "PENSTOCK_REVISION=${REVISION}" in (kind.ROOT / "infra" / "images" / name).read_text()
+
+
 def test_the_build_names_missing_jars_before_it_builds(machine: Machine) -> None:
     for name in ("driver", "standins"):
         done = subprocess.run(
