@@ -8,23 +8,48 @@ from typing import Final
 
 import psutil
 
+from controller.fleets.function.provider_api import GatewayError, ProviderApi, RefusedError
 from functions.fork_protocol import BackendReplica, look
 from infra.local.haproxy import fork_servers
 from infra.local.state import StateFolder
 from infra.runs.context import RunContext
 from infra.runs.faults import Injected
 from infra.runs.programs import NO_REPLICA, Replicas
+from infra.waiting import wait_until
+from penstock.errors import PenstockError
 
 BUSY_S: Final = 2.0
 """How long to look for a replica with a request in flight before an idle one is killed instead."""
 POLL_S: Final = 0.001
+GATEWAY_S: Final = 10.0
+"""A gateway that does not answer for so long, before a run, is away."""
 
 
 class FunctionReplicas(Replicas):
     """Deployed and removed by the controller; broken by signals to their processes."""
 
-    def __init__(self, state: StateFolder) -> None:
-        self._state = state
+    def __init__(self, context: RunContext, state: StateFolder) -> None:
+        self._context, self._state = context, state
+
+    def check(self) -> None:
+        """Raise PenstockError if the gateway, which may be one of the user's, is away or refuses."""
+        api, trouble = ProviderApi(self._context.endpoints.require("gateway")), ""
+
+        def answers() -> bool:
+            nonlocal trouble
+            try:
+                api.functions()
+            except RefusedError as error:
+                raise PenstockError(str(error)) from None
+            except GatewayError as error:
+                trouble = str(error)
+                return False
+            return True
+
+        try:
+            wait_until(answers, GATEWAY_S, lambda: f"{trouble}; PENSTOCK_GATEWAY is its address")
+        finally:
+            api.close()
 
     def kill(self) -> Injected:
         """SIGKILL a replica: one with a request in flight, if there is one within ``BUSY_S``."""

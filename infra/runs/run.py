@@ -133,6 +133,7 @@ class Run:
         context = self.context
         if context.spec.analytics:
             Folders().jars_of("spark")  # without them Spark ends at once, which is noticed when the pods are there
+        self.replicas.check()
         self.channels.make()
         if context.spec.analytics:
             context.add("pipelines", "pipelines.stream", respawn=True, grace_s=60)

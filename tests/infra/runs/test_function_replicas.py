@@ -1,0 +1,59 @@
+"""A gateway that cannot be used ends a run with one line, before anything is made."""
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from infra import waiting
+from infra.local.ports import free_port
+from infra.local.state import StateFolder
+from infra.runs import function_replicas
+from infra.runs.function_replicas import FunctionReplicas
+from penstock.errors import PenstockError
+from penstock.settings import Endpoints
+from tests.controller.fleets.function.openfaas_stub import SECRET, stub_gateway
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_replicas, "GATEWAY_S", 0.3)
+
+
+def check(url: str) -> None:
+    context = SimpleNamespace(endpoints=Endpoints(gateway=url))  # type: ignore[arg-type]
+    FunctionReplicas(cast(Any, context), StateFolder(Path("/nowhere"))).check()
+
+
+def test_a_gateway_that_answers_is_left_as_it_is() -> None:
+    with stub_gateway() as gateway:
+        check(gateway.url)
+        assert gateway.asked == [("GET", "/system/functions")]
+
+
+def test_a_gateway_that_is_away_is_one_line_with_its_address() -> None:
+    port = free_port()
+    with pytest.raises(PenstockError) as raised:
+        check(f"http://admin:{SECRET}@127.0.0.1:{port}")
+    line = str(raised.value)
+    assert line.startswith(f"gateway 127.0.0.1:{port}: ConnectError") and line.count("\n") == 0
+    assert line.endswith("PENSTOCK_GATEWAY is its address") and SECRET not in line
+
+
+def test_a_gateway_that_comes_back_in_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function_replicas, "GATEWAY_S", 60.0)
+    with stub_gateway() as gateway:
+        gateway.away = True
+        until_then = SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: setattr(gateway, "away", False))
+        monkeypatch.setattr(waiting, "time", until_then)
+        check(gateway.url)
+        assert len(gateway.asked) == 2
+
+
+def test_a_wrong_password_is_final_at_once() -> None:
+    with stub_gateway() as gateway:
+        with pytest.raises(PenstockError, match=r"user or password in PENSTOCK_GATEWAY is wrong \(401\)$"):
+            check(gateway.url.replace(SECRET, "guessed"))
+        assert len(gateway.asked) == 1
