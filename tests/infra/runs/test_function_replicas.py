@@ -1,7 +1,6 @@
 """A gateway that cannot be used ends a run with one line, before anything is made."""
 
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,10 +8,10 @@ import pytest
 
 from infra import waiting
 from infra.local.ports import free_port
-from infra.local.state import StateFolder
 from infra.runs import function_replicas
-from infra.runs.function_replicas import FunctionReplicas
+from infra.runs.function_replicas import OF_THE_GATEWAY, FunctionReplicas
 from penstock.errors import PenstockError
+from penstock.runspec import Fault, FaultKind
 from penstock.settings import Endpoints
 from tests.controller.fleets.function.openfaas_stub import SECRET, stub_gateway
 
@@ -22,9 +21,11 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_replicas, "GATEWAY_S", 0.3)
 
 
-def check(url: str) -> None:
-    context = SimpleNamespace(endpoints=Endpoints(gateway=url))  # type: ignore[arg-type]
-    FunctionReplicas(cast(Any, context), StateFolder(Path("/nowhere"))).check()
+def check(url: str, *faults: FaultKind, users: bool = True) -> None:
+    spec = SimpleNamespace(faults=[Fault(kind, 1.0) for kind in faults])
+    context = SimpleNamespace(endpoints=Endpoints(gateway=url), spec=spec)  # type: ignore[arg-type]
+    services = SimpleNamespace(state=None, has_users_gateway=users)
+    FunctionReplicas(cast(Any, context), cast(Any, services)).check()
 
 
 def test_a_gateway_that_answers_is_left_as_it_is() -> None:
@@ -57,3 +58,13 @@ def test_a_wrong_password_is_final_at_once() -> None:
         with pytest.raises(PenstockError, match=r"user or password in PENSTOCK_GATEWAY is wrong \(401\)$"):
             check(gateway.url.replace(SECRET, "guessed"))
         assert len(gateway.asked) == 1
+
+
+@pytest.mark.parametrize("fault", OF_THE_GATEWAY)
+def test_a_fault_that_would_break_the_users_gateway_is_refused(fault: FaultKind) -> None:
+    with stub_gateway() as gateway:
+        with pytest.raises(PenstockError, match=f"^--fault {fault}: PENSTOCK_GATEWAY is yours"):
+            check(gateway.url, "kill-controller", fault)
+        assert not gateway.asked
+        check(gateway.url, "kill-controller")
+        check(gateway.url, fault, users=False)
