@@ -259,7 +259,9 @@ class _Calibration:
         try:
             reply = await self._pool.call(method, path, content, headers, timeout_s=ANSWER_S, authorised=True)
         except NotConnectedError as error:
-            raise PenstockError(f"there is no gateway at {error}; start it with `penstock up`") from None
+            raise PenstockError(
+                f"there is no gateway at {error}; start it with `penstock up`, or check PENSTOCK_GATEWAY"
+            ) from None
         except (TimeoutError, *LOST) as error:
             raise PenstockError(f"the gateway does not answer {method} {path}: {type(error).__name__}") from None
         if reply.status not in accepted:
