@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import psutil
 
 from controller.fleets.function.provider_api import GatewayError, ProviderApi, RefusedError
+from functions.dataflow.http import HttpPool
 from functions.fork_protocol import BackendReplica, look
 from infra.local.haproxy import fork_servers
 from infra.runs.context import RunContext
@@ -44,7 +45,9 @@ class FunctionReplicas(Replicas):
             raise PenstockError(
                 f"--fault {broken[0]}: PENSTOCK_GATEWAY is yours, and a run breaks only its own programs"
             )
-        api, trouble = ProviderApi(self._context.endpoints.require("gateway")), ""
+        url = self._context.endpoints.require("gateway")
+        HttpPool(url).close()  # the pipeline manager's way to it, which knows no https
+        api, trouble = ProviderApi(url), ""
 
         def answers() -> bool:
             nonlocal trouble

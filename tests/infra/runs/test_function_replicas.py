@@ -43,6 +43,13 @@ def test_a_gateway_that_is_away_is_one_line_with_its_address() -> None:
     assert line.endswith("PENSTOCK_GATEWAY is its address") and SECRET not in line
 
 
+@pytest.mark.parametrize("url", ["https://u:a-secret@faas.example", "http://u:a-secret@h:port", "faas.example"])
+def test_a_url_that_the_pipeline_manager_cannot_use_is_one_line(url: str) -> None:
+    with pytest.raises(PenstockError, match=r"^gateway .*: expected http://\[user:password@\]host:port$") as raised:
+        check(url)
+    assert "a-secret" not in str(raised.value)
+
+
 def test_a_gateway_that_comes_back_in_time_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_replicas, "GATEWAY_S", 60.0)
     with stub_gateway() as gateway:
