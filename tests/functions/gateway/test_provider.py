@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from functions.gateway import asynchronous, provider
 from functions.gateway.control_plane import ControlPlane
@@ -239,6 +240,23 @@ def test_what_is_deployed_is_told_as_it_was_sent_so_that_a_diff_finds_nothing() 
         assert told["replicas"] == 0, "a least number of 0 is taken at its word"
 
     with_gateway(scene, redis_url="redis://127.0.0.1:1/0")
+
+
+def test_metrics_have_the_types_of_openfaas() -> None:
+    types = {
+        "gateway_function_invocation": "counter",
+        "gateway_function_invocation_started": "counter",
+        "gateway_functions_seconds": "histogram",
+        "gateway_service_count": "gauge",
+    }
+
+    async def scene(gateway: Gateway) -> None:
+        page = (await gateway.request("GET", "/metrics")).text
+        assert "# TYPE gateway_function_invocation_started counter" in page.splitlines()
+        found = {family.name: family.type for family in text_string_to_metric_families(page)}
+        assert {name: found.get(name) for name in types} == types
+
+    with_gateway(scene)
 
 
 @pytest.mark.parametrize("path", ["/system/alert", "/system/telemetry", "/ui/"])
