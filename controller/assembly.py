@@ -267,6 +267,9 @@ class RunController(Controller[Fleet[Any]]):
             self._metrics.replicas(events)
             state = ControllerState(loop=self.loop_state, fleet=self.fleet.snapshot())
             self._state_file.write(state)
+        if (why := self.fleet.refusal) and not self.directory.refusal_file.exists():
+            log.error("%s", why)
+            self.directory.refusal_file.write_text(why)  # the run ends then
         self.report(events)
 
     def report(self, events: Sequence[ReplicaEvent]) -> None:

@@ -39,7 +39,8 @@ NAVIGATION = {
     ],
     "Reference": ["reference/*.md", "glossary.md"],
     "Explanations": [
-        "architecture.md", "measurement.md", "newsvendor.md", "fidelity.md", "reliability.md", "readings.md",
+        "architecture.md", "measurement.md", "newsvendor.md", "fidelity.md", "reliability.md", "real-parts.md",
+        "readings.md",
     ],
     "Decisions": ["decisions/*.md"],
     "Papers": ["experiments/*/README.md"],

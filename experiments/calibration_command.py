@@ -28,13 +28,19 @@ def calibrate_functions(
     experiment: Annotated[str, typer.Argument(help="Experiment with the pipeline; see `penstock experiments`.")],
     seconds: Annotated[float, duration_option(help="Time for each function, and for the whole pipeline.")] = 5.0,
     seed: Annotated[int, typer.Option(help="Seed of the requests and of random service times.")] = 1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="system.setting=value, such as system.image and system.secrets; repeatable."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Measure real work, service time and μ of each function on one replica, and the pipeline's totalEstimate."""
     from rich.console import Console
 
     from experiments.catalogue import EXPERIMENTS, find_experiment
+    from experiments.experiment import with_settings
     from functions.calibration import calibrate_pipeline
+    from penstock.parameters import parse_settings
     from penstock.settings import Endpoints
     from penstock.systems import FunctionSystem
 
@@ -45,6 +51,10 @@ def calibrate_functions(
     if not isinstance(system, FunctionSystem):
         fitting = ", ".join(each.name for each in EXPERIMENTS.values() if isinstance(each.system, FunctionSystem))
         raise PenstockError(f"{found.name} has no functions: choose one of {fitting}")
+    given = parse_settings(settings or ())
+    if others := [name for name in given if name != "system"]:
+        raise PenstockError(f"--set {others[0]}.…: a calibration has settings of the system alone")
+    system = with_settings("system", system, given.get("system", {}))
     gateway = Endpoints().require("gateway")
     with Console(stderr=True, highlight=False).status("connecting to the gateway") as status:
         measured = calibrate_pipeline(

@@ -442,17 +442,17 @@ def system_at_speed(system: AnyStruct, speed: float) -> AnyStruct:
 
 
 def _worker(experiment: Experiment, options: Options) -> WorkerSpec:
-    return _with_settings("worker", experiment.worker, options.worker)
+    return with_settings("worker", experiment.worker, options.worker)
 
 
 def _system(experiment: Experiment, options: Options) -> System:
-    system = _with_settings("system", experiment.system, options.system)
+    system = with_settings("system", experiment.system, options.system)
     if isinstance(system, FunctionSystem) and options.world == "sim" and (live := DEPLOYMENT & options.system.keys()):
         raise PenstockError(f"--set system.{min(live)}: nothing is deployed in world sim")
     return system
 
 
-def _with_settings(what: str, struct: AnyStruct, settings: Mapping[str, str]) -> AnyStruct:
+def with_settings(what: str, struct: AnyStruct, settings: Mapping[str, str]) -> AnyStruct:
     """A struct with the values of ``--set worker.…=`` or ``--set system.…=``."""
     values = {name: getattr(struct, name) for name in struct.__struct_fields__}
     for name, value in settings.items():

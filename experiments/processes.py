@@ -13,8 +13,8 @@ Outcome = TypeVar("Outcome")
 
 
 def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
+    """Cores that this process may use; all of the machine where the system (macOS) does not restrict them."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def begin_process() -> None:

@@ -22,7 +22,7 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.graph import Graph
 from penstock.measures import percentiles_s
-from penstock.openfaas import DeleteRequest, DeployedFunction, deployment
+from penstock.openfaas import RUN, DeleteRequest, DeployedFunction, deployment
 from penstock.systems import FunctionSpec, FunctionSystem
 
 Progress = Callable[[str], None]
@@ -216,29 +216,40 @@ class _Calibration:
             function, self._system, replicas=1, max_replicas=1, seed=self._seed, run="calibration", environment={}
         )
         wanted = msgspec.structs.replace(made, service=name)
-        await self._delete(name)
-        until_s = time.monotonic() + READY_S
+        await self._remove(name)
         try:
-            while (await self._ask("POST", "/system/functions", wanted, accepted=(200, 202, 409))).status == 409:
-                if time.monotonic() > until_s:
-                    raise PenstockError(f"{name}: an older function of that name is not removed")
-                await asyncio.sleep(POLL_S)
+            await self._ask("POST", "/system/functions", wanted, accepted=(200, 202))
             yield
         finally:
-            await self._delete(name)
+            await self._remove(name)
 
     async def _ready(self, name: str) -> None:
+        late = f"{name}: no replica after {READY_S:g} s; see the gateway's log"
+        await self._until(name, lambda found: found is not None and found.available_replicas > 0, late)
+
+    async def _remove(self, name: str) -> None:
+        """Delete a function of a calibration and await its end, which OpenFaaS reports late. PenstockError for one that
+        Penstock has not deployed, which stays as it is.
+        """
+        found = await self._found(name)
+        if found is None:
+            return
+        if RUN not in (found.annotations or {}):
+            raise PenstockError(f"{name}: a function of that name, not deployed by Penstock, is on the gateway")
+        await self._ask("DELETE", "/system/functions", DeleteRequest(function_name=name), accepted=(200, 202, 404))
+        await self._until(name, lambda found: found is None, f"{name}: not removed after {READY_S:g} s")
+
+    async def _until(self, name: str, condition: Callable[[DeployedFunction | None], bool], late: str) -> None:
         until_s = time.monotonic() + READY_S
-        while True:
-            reply = await self._ask("GET", f"/system/function/{name}", accepted=(200,))
-            if msgspec.json.decode(reply.body, type=DeployedFunction).available_replicas:
-                return
+        while not condition(await self._found(name)):
             if time.monotonic() > until_s:
-                raise PenstockError(f"{name}: no replica after {READY_S:g} s; see the gateway's log")
+                raise PenstockError(late)
             await asyncio.sleep(POLL_S)
 
-    async def _delete(self, name: str) -> None:
-        await self._ask("DELETE", "/system/functions", DeleteRequest(function_name=name), accepted=(200, 202, 404))
+    async def _found(self, name: str) -> DeployedFunction | None:
+        """The function, None if the gateway does not have it."""
+        reply = await self._ask("GET", f"/system/function/{name}", accepted=(200, 404))
+        return msgspec.json.decode(reply.body, type=DeployedFunction) if reply.status == 200 else None
 
     async def _ask(
         self, method: str, path: str, body: msgspec.Struct | None = None, *, accepted: tuple[int, ...]
@@ -248,7 +259,9 @@ class _Calibration:
         try:
             reply = await self._pool.call(method, path, content, headers, timeout_s=ANSWER_S, authorised=True)
         except NotConnectedError as error:
-            raise PenstockError(f"there is no gateway at {error}; start it with `penstock up`") from None
+            raise PenstockError(
+                f"there is no gateway at {error}; start it with `penstock up`, or check PENSTOCK_GATEWAY"
+            ) from None
         except (TimeoutError, *LOST) as error:
             raise PenstockError(f"the gateway does not answer {method} {path}: {type(error).__name__}") from None
         if reply.status not in accepted:

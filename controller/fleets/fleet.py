@@ -65,6 +65,11 @@ class Fleet(ABC, Generic[ActuatorT]):
     def ready(self) -> bool:
         """Whether all requested replicas serve. PenstockError if they never will."""
 
+    @property
+    def refusal(self) -> str:
+        """Why the fleet cannot be controlled any more, also during the run; empty while it can."""
+        return ""
+
     @abstractmethod
     def monitor(self, origin_s: float, blind: Callable[[], bool]) -> Monitor[Any]:
         """See ``ControlledFleet.monitor``."""

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 MANAGER = "pipeline-manager"
 """``worker`` of a Result that no replica has made."""
+MOST_REASONS = 100
+"""Of refusals that are logged, each once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +83,7 @@ class Flow:
         self._merges = {i: len(each) for i, each in enumerate(self.graph.before) if len(each) > 1}
         self._inside: dict[int, Request] = {}
         self._calls: set[asyncio.Task[None]] = set()
+        self._refusals: set[tuple[str, str]] = set()
         self._pausing = False
 
     # --- in ----------------------------------------------------------------------------------------------------------
@@ -180,10 +183,19 @@ class Flow:
         elif answer.verdict == "done":
             self._done(visit, answer)
         elif answer.verdict == "refused":
+            self._tell_refusal(station.name, answer.reason)
             station.refuse(visit, first=not answer.reason.startswith("status 503"))
             asyncio.get_running_loop().call_later(self.patience.rest_s, self._wake, visit.function)
         else:
             self._failed(visit, answer)
+
+    def _tell_refusal(self, function: str, reason: str) -> None:
+        """Log once why calls of a function wait, unless its replicas are busy: it may be for ever."""
+        told = function, reason
+        if reason.startswith("status 429") or told in self._refusals or len(self._refusals) >= MOST_REASONS:
+            return
+        self._refusals.add(told)
+        log.warning("%s: calls are refused, and wait: %s", function, reason)
 
     def _wake(self, i: int) -> None:
         self.stations[i].resting -= 1

@@ -43,10 +43,14 @@ class HttpPool:
     """
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme != "http" or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if not host or parts.scheme != "http":
             raise PenstockError(f"gateway {redacted(url)}: expected http://[user:password@]host:port")
-        self.host, self.port = parts.hostname, parts.port or 80
+        self.host, self.port = host, port or 80
         self._prefix = parts.path.rstrip("/")
         self._authority = f"{self.host}:{self.port}"
         self._authorisation: dict[str, str] = {}

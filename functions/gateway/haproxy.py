@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 import psutil
 
+from penstock import __version__
 from penstock.errors import PenstockError
 from penstock.openfaas import NAMESPACE
 from penstock.sockets import EVERYWHERE
@@ -104,6 +105,7 @@ if {{ nbsrv gt 0 }} {{ be_conn_free le 0 }} {{ queue,sub(txn.limit) ge 0 }}
     http-error status 503 content-type text/plain string "no replica takes requests\\n"
     http-response set-header X-Call-Id %[var(txn.call)]
     http-response set-header X-Start-Time %[var(txn.start)]
+    http-response set-header X-Served-By penstock/{version}
     http-response set-header X-Penstock-Replica %s
     http-response set-header X-Penstock-Queue-Ms %Tw
 """
@@ -150,7 +152,9 @@ class HAProxy:
 
     async def start(self) -> None:
         """Write the configuration, start it and wait for an answer. PenstockError if there is none."""
-        slots = "".join(SLOT.format(slot=slot, longest_ms=1000 * LONGEST_ANSWER_S) for slot in slot_names())
+        slots = "".join(
+            SLOT.format(slot=slot, longest_ms=1000 * LONGEST_ANSWER_S, version=__version__) for slot in slot_names()
+        )
         address = EVERYWHERE if self._beside else "127.0.0.1"
         configuration = GLOBAL.format(
             address=address,

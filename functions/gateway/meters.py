@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric, UntypedMetricFamily
 from prometheus_client.registry import Collector
 
@@ -20,6 +20,7 @@ log = logging.getLogger("meters")
 
 READ_S = 0.1
 CHUNK = 1 << 20
+STARTED = "gateway_function_invocation_started"
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -62,10 +63,7 @@ class Meters(Collector):
     def collect(self) -> Iterator[Metric]:
         """Those of this moment."""
         replicas = GaugeMetricFamily("gateway_service_count", "Wanted replicas", labels=("function_name",))
-        # A counter; the client library would append "_total" to a counter's name.
-        started = UntypedMetricFamily(
-            "gateway_function_invocation_started", "Invocations, those in progress included", labels=("function_name",)
-        )
+        started = UntypedMetricFamily(STARTED, "Invocations, those in progress included", labels=("function_name",))
         for function, (count, in_progress) in self._now().items():
             label = f"{function}.{NAMESPACE}"
             replicas.add_metric((label,), count)
@@ -75,6 +73,14 @@ class Meters(Collector):
             started.add_metric((label,), self._started[function])
         yield replicas
         yield started
+
+
+def exposition(registry: CollectorRegistry) -> bytes:
+    """All metrics as text, with OpenFaaS' names and types. To the client library every counter's name ends in
+    ``_total``.
+    """
+    typed = f"# TYPE {STARTED} ".encode()
+    return generate_latest(registry).replace(typed + b"untyped", typed + b"counter")
 
 
 async def read_request_log(path: Path, take: Callable[[str], None], functions: Container[str]) -> asyncio.Server:

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from prometheus_client import generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from functions.gateway.control_plane import ControlPlane, TakenNameError, UnknownNameError
+from functions.gateway.meters import exposition
 from functions.gateway.replica_set import MOST_DIGITS
 from functions.pod import FunctionIdentity
 from penstock import __version__
@@ -132,7 +132,7 @@ class Provider:
 
     async def _metrics(self, _request: Request) -> Response:
         await self._control.reports()
-        return Response(generate_latest(self._control.registry), media_type="text/plain; version=0.0.4")
+        return Response(exposition(self._control.registry), media_type="text/plain; version=0.0.4")
 
     async def _introduce(self, request: Request) -> FunctionIdentity:
         text = request.query_params.get("wait_s", "0")

@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -49,6 +50,8 @@ NEW_BYTES: Final = 16e9
 """Free disk for a first time: images, build cache, node, and the images again on the node (README has the figures)."""
 AGAIN_BYTES: Final = 6e9
 """Free disk where the cluster is there: new images, and their archive on the way to the node."""
+ARCHIVE_BYTES: Final = 4e9
+"""Free disk in TMPDIR, where ``kind load`` writes that archive; counted apart where it is on another disk."""
 START_TIMEOUT_S: Final = 120.0
 LAST_LINES: Final = 5
 NEXT: Final = (
@@ -76,9 +79,13 @@ class KindCluster:
             run("docker", "start", NODE)  # it may have been stopped with the machine
         else:
             self._create()
-        self._select()
-        self._load()
-        ClusterServices(LocalServices.from_settings(self._tell), self._tell, OVERLAY).up()
+        try:
+            self._select()
+            self._load()
+            ClusterServices(LocalServices.from_settings(self._tell), self._tell, OVERLAY).up()
+        except PenstockError:
+            self._tell(f"kind: cluster {CLUSTER} stays: `make kind` continues with it, `make kind-down` deletes it")
+            raise
         self._tell(f"up. Next: {NEXT}")
 
     def down(self) -> None:
@@ -108,11 +115,12 @@ class KindCluster:
         if int(cpus) < CPUS:
             raise PenstockError(f"Docker has {cpus} CPU, Penstock needs {CPUS}")
         # Docker Desktop's folder is on the disk of its virtual machine, which nothing can be asked about from here.
-        if Path(folder).is_dir() and (free := shutil.disk_usage(folder).free) < least_bytes:
-            raise PenstockError(
-                f"{folder} has {free / 1e9:.1f} GB free, {least_bytes / 1e9:.0f} GB are needed: "
-                "`docker system prune` deletes images and caches that nothing uses"
-            )
+        there = Path(folder).is_dir()
+        if there:
+            _require_disk(folder, least_bytes, "`docker system prune` deletes images and caches that nothing uses")
+        archives = tempfile.gettempdir()
+        if not there or Path(archives).stat().st_dev != Path(folder).stat().st_dev:
+            _require_disk(archives, ARCHIVE_BYTES, "TMPDIR names a folder on another disk")
 
     # --- images ------------------------------------------------------------------------------------------------------
 
@@ -180,7 +188,10 @@ class KindCluster:
         try:
             self._logged("kind", "create", "cluster", "--name", CLUSTER, "--wait=3m", *options)
         except BaseException:
-            run("kind", "delete", "cluster", "--name", CLUSTER)
+            try:
+                run("kind", "delete", "cluster", "--name", CLUSTER)
+            except PenstockError as error:  # the first error is the reason
+                self._tell(f"kind: cleaning up failed, too: {error}")
             raise
 
     def _select(self) -> None:
@@ -222,6 +233,11 @@ def run(*command: str) -> str:
         lines = done.stderr.strip().splitlines()
         raise PenstockError(f"{' '.join(command[:3])}: {lines[-1] if lines else done.returncode}")
     return done.stdout
+
+
+def _require_disk(folder: str, least_bytes: float, way_out: str) -> None:
+    if (free := shutil.disk_usage(folder).free) < least_bytes:
+        raise PenstockError(f"{folder} has {free / 1e9:.1f} GB free, {least_bytes / 1e9:.0f} GB are needed: {way_out}")
 
 
 def images_in(manifest: object) -> Iterator[str]:

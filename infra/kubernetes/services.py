@@ -54,8 +54,14 @@ VOLUMES_TIMEOUT_S: Final = 60.0
 POLL_S: Final = 0.3
 LOOK_S: Final = 4.0
 """Between two looks for pods without a node during a run: the third at the latest reports them, within 15 s."""
-KIND_NODE: Final = "kind://"
-"""Beginning of the provider's id of kind's nodes."""
+PROVIDERS: Final = {"kind": ("kind", "kind://"), "gke": ("GKE", "gce://"), "gke-strimzi": ("GKE", "gce://")}
+"""By overlay: the clusters that it is for, and the beginning of the provider's id of their nodes."""
+SELECTED_BY: Final = {
+    "kind": "`kubectl config use-context kind-penstock` selects that of `make kind`",
+    "GKE": "`gcloud container clusters get-credentials` selects one",
+}
+NO_START: Final = ("FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume", "Unhealthy")
+"""Events that say why a pod without any other trouble does not become ready."""
 SURROUNDINGS: Final = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT", "PENSTOCK_SPARK")
 """Variables that a run's processes need to reach the API server, and Spark to configure its executors."""
 
@@ -126,15 +132,16 @@ class ClusterServices:
             self._tell(f"cluster: cleaning up failed, too: {error}")
 
     def _require_nodes(self) -> None:
-        """Raise PenstockError if overlay kind would come up on another cluster."""
-        if self._overlay.name != "kind":
+        """Raise PenstockError if an overlay for one kind of cluster would come up on another."""
+        if self._overlay.name not in PROVIDERS:
             return
+        whose, begins = PROVIDERS[self._overlay.name]
         nodes = self.kubectl.get("nodes")["items"]
-        if not any(each["spec"].get("providerID", "").startswith(KIND_NODE) for each in nodes):
+        if not any(each["spec"].get("providerID", "").startswith(begins) for each in nodes):
             context = self.kubectl.run("config", "current-context").decode().strip()
             raise PenstockError(
-                f"context {context} is no kind cluster: `kubectl config use-context kind-penstock` selects that of "
-                "`make kind`; overlay cluster is for any other cluster"
+                f"context {context} is no {whose} cluster: {SELECTED_BY[whose]}; overlay cluster is for any other "
+                "cluster"
             )
 
     def _report_others(self, expected: Collection[str]) -> None:
@@ -266,13 +273,14 @@ class ClusterServices:
         return troubles
 
     def _not_ready(self, pods: Iterable[Pod]) -> list[str]:
-        """Those that run and are not ready, with the last event of their probes, one line each. Every starting pod is
-        among them at first.
+        """Those that are not ready without a trouble, with the newest event that says why, one line each. Every
+        starting pod is among them at first.
         """
-        events = sorted(self._events("Unhealthy"), key=lambda each: each.get("lastTimestamp") or "")
-        probes = {each["involvedObject"]["name"]: " ".join(each["message"].split()) for each in events}
+        found = [each for reason in NO_START for each in self._events(reason)]
+        events = sorted(found, key=lambda each: each.get("lastTimestamp") or "")
+        reasons = {each["involvedObject"]["name"]: " ".join(each["message"].split()) for each in events}
         waiting = [pod.name for pod in pods if not pod.ready and not pod.trouble]
-        return [f"pod {name} is not ready: {probes.get(name, 'its probes report nothing')}" for name in waiting]
+        return [f"pod {name} is not ready: {reasons.get(name, 'no event says why')}" for name in waiting]
 
     def _events(self, reason: str) -> list[Any]:
         return list(self.kubectl.get("events", f"--field-selector=reason={reason}")["items"])

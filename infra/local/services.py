@@ -229,9 +229,20 @@ class LocalServices:
 
     def exports(self) -> dict[str, str]:
         """``PENSTOCK_*`` variables for clients of these services. A gateway that the user has set is theirs."""
+        exports = self._own_exports()
+        if chosen := _gateway_of_the_user(exports.get(GATEWAY, "")):
+            exports[GATEWAY] = chosen
+        return exports
+
+    @property
+    def has_users_gateway(self) -> bool:
+        """Whether runs use a gateway of the user's, and not this world's own."""
+        return bool(_gateway_of_the_user(self._own_exports().get(GATEWAY, "")))
+
+    def _own_exports(self) -> dict[str, str]:
         addresses = self._addresses()
         services = self._services(addresses, addresses.services)
-        exports = {
+        return {
             "PENSTOCK_STATE": str(self.state.path),
             "PENSTOCK_JARS": str(self._folders.jars.absolute()),
             "PENSTOCK_SUPERVISOR": self.state.supervisor_endpoint,
@@ -240,9 +251,6 @@ class LocalServices:
             "PENSTOCK_LOAD_SESSION": LOAD_SESSION,
             **{name: url for service in services for name, url in service.exports.items()},
         }
-        if chosen := _gateway_of_the_user(exports.get(GATEWAY, "")):
-            exports[GATEWAY] = chosen
-        return exports
 
     def environment(self) -> dict[str, str]:
         """The complete environment of one run's processes, with a free port for the run's plan service."""

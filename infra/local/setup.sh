@@ -114,15 +114,16 @@ provide() {
     [ -z "$missing" ] || die "installed, but still not to be found: $missing"
 }
 
-# maven FILE GOAL OPTIONS: in a container where there is no mvn; pom and folder of the jars are mounted where they are.
+# maven FILE GOAL OPTIONS: in a container where there is no mvn; pom and folder of the jars are mounted where they are, with
+# the label that SELinux (Fedora) asks for.
 maven() {
     local file=$1
     shift
     if command -v mvn >/dev/null; then
         mvn --batch-mode --quiet --file "$file" "$@"
     else
-        docker run --rm --user "$(id -u):$(id -g)" --env HOME=/tmp --volume "$here/jars:$here/jars:ro" \
-            --volume "$target:$target" "${MAVEN_IMAGE:-maven:3.9-eclipse-temurin-17}" \
+        docker run --rm --user "$(id -u):$(id -g)" --env HOME=/tmp --volume "$here/jars:$here/jars:ro,z" \
+            --volume "$target:$target:z" "${MAVEN_IMAGE:-maven:3.9-eclipse-temurin-17}" \
             mvn --batch-mode --quiet -Dmaven.repo.local=/tmp/repository --file "$file" "$@"
     fi
 }

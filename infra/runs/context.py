@@ -88,11 +88,13 @@ class RunContext:
 
     def check_services(self) -> None:
         """Raise PenstockError for a service that has died, seen twice: one that is being started is stopped for a
-        moment. The run's programs are killed then: they would wait for the service before they end.
+        moment. The run's programs are killed then: they would wait for the service before they end. PenstockError also
+        once the controller has written that the run is refused.
         """
         if time.monotonic() < self._next_check_s:
             return
         self._next_check_s = time.monotonic() + CHECK_S
+        self.check_refusal()
         try:
             self.services.check()
         except PenstockError:
@@ -108,6 +110,12 @@ class RunContext:
         self.check_services()
         program = self.supervisor.programs(self.program(part)).get(self.program(part))
         return program is not None and program.state not in ("stopped", "failed")
+
+    def check_refusal(self) -> None:
+        """Raise PenstockError with the reason that the controller has written why the run cannot be carried out."""
+        refusal = self.directory.refusal_file
+        if refusal.exists() and (why := refusal.read_text()):
+            raise PenstockError(why)
 
     def check_started(self) -> None:
         """Raise PenstockError for a part whose first process has ended. The supervisor starts it again and again; while
@@ -142,11 +150,9 @@ class RunContext:
 
     def await_file(self, part: str, file: Path) -> None:
         """Wait until a part has written a file. Raise PenstockError if any part ends before, or the run is refused."""
-        refusal = self.directory.refusal_file
 
         def written() -> bool:
-            if refusal.exists() and (why := refusal.read_text()):
-                raise PenstockError(why)
+            self.check_refusal()
             self.check_services()
             self.check_started()
             return file.exists()

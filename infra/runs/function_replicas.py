@@ -4,27 +4,66 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from controller.fleets.function.provider_api import GatewayError, ProviderApi, RefusedError
+from functions.dataflow.http import HttpPool
 from functions.fork_protocol import BackendReplica, look
 from infra.local.haproxy import fork_servers
-from infra.local.state import StateFolder
 from infra.runs.context import RunContext
 from infra.runs.faults import Injected
 from infra.runs.programs import NO_REPLICA, Replicas
+from infra.waiting import wait_until
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from infra.local.services import LocalServices
 
 BUSY_S: Final = 2.0
 """How long to look for a replica with a request in flight before an idle one is killed instead."""
 POLL_S: Final = 0.001
+OF_THE_GATEWAY: Final = ("kill-worker", "freeze-workers", "kill-gateway", "stop-gateway")
+"""Faults that break the gateway or its replicas."""
+GATEWAY_S: Final = 10.0
+"""A gateway that does not answer for so long, before a run, is away."""
 
 
 class FunctionReplicas(Replicas):
     """Deployed and removed by the controller; broken by signals to their processes."""
 
-    def __init__(self, state: StateFolder) -> None:
-        self._state = state
+    def __init__(self, context: RunContext, services: "LocalServices") -> None:
+        self._context, self._services, self._state = context, services, services.state
+
+    def check(self) -> None:
+        """Raise PenstockError if the gateway, which may be one of the user's, is away or refuses, or if a fault would
+        have to break the user's.
+        """
+        broken = [fault.kind for fault in self._context.spec.faults if fault.kind in OF_THE_GATEWAY]
+        if broken and self._services.has_users_gateway:
+            raise PenstockError(
+                f"--fault {broken[0]}: PENSTOCK_GATEWAY is yours, and a run breaks only its own programs"
+            )
+        url = self._context.endpoints.require("gateway")
+        HttpPool(url).close()  # the pipeline manager's way to it, which knows no https
+        api, trouble = ProviderApi(url), ""
+
+        def answers() -> bool:
+            nonlocal trouble
+            try:
+                api.functions()
+            except RefusedError as error:
+                raise PenstockError(str(error)) from None
+            except GatewayError as error:
+                trouble = str(error)
+                return False
+            return True
+
+        try:
+            wait_until(answers, GATEWAY_S, lambda: f"{trouble}; PENSTOCK_GATEWAY is its address")
+        finally:
+            api.close()
 
     def kill(self) -> Injected:
         """SIGKILL a replica: one with a request in flight, if there is one within ``BUSY_S``."""

@@ -52,6 +52,9 @@ class ControllerProgram:
 class Replicas:
     """Replicas that need no care of the run: the controller or the gateway ends them."""
 
+    def check(self) -> None:
+        """Raise PenstockError if what they need is not there. Called before anything is made."""
+
     def prepare(self) -> None:
         """Called before the controller starts."""
 

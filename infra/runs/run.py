@@ -23,6 +23,7 @@ from penstock.adapters.redis import redis_client
 from penstock.adapters.topics import create_topics, delete_topics
 from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.runspec import Fault, RunSpec
+from penstock.settings import Folders
 
 if TYPE_CHECKING:
     from infra.runs.pods import ControllerPod
@@ -130,6 +131,9 @@ class Run:
     def prepare(self) -> None:
         """Channels, then Spark (the slowest to start), then the controller, which brings up the replicas."""
         context = self.context
+        if context.spec.analytics:
+            Folders().jars_of("spark")  # without them Spark ends at once, which is noticed when the pods are there
+        self.replicas.check()
         self.channels.make()
         if context.spec.analytics:
             context.add("pipelines", "pipelines.stream", respawn=True, grace_s=60)

@@ -17,6 +17,7 @@ from tests.support.services import on_free_ports
 pytestmark = pytest.mark.cluster
 
 Overlay = Callable[..., ClusterServices]
+KEDA = Path(__file__).parents[2] / "docs" / "examples" / "keda"
 
 
 @pytest.fixture
@@ -63,6 +64,17 @@ def test_a_quota_that_is_reached(overlay: Overlay, cluster: Kubectl, tmp_path: P
     file.write_text(yaml.safe_dump({**kustomization, "resources": [*kustomization["resources"], "quota.yaml"]}))
     line = refused(services, cluster)
     assert "exceeded quota: few, requested: pods=1" in line
+
+
+@pytest.mark.parametrize(("file", "kind"), [
+    ("scaled-object.yaml", "ScaledObject"), ("tls-authentication.yaml", "TriggerAuthentication")
+])  # fmt: skip
+def test_keda_without_its_crds(cluster: Kubectl, namespace: Kubectl, file: str, kind: str) -> None:
+    if b"keda.sh" in cluster.run("get", "customresourcedefinitions", "--output=name"):
+        pytest.skip("the cluster has KEDA")
+    with pytest.raises(PenstockError, match=f'no matches for kind "{kind}" in version "keda.sh/v1alpha1"') as raised:
+        namespace.run("apply", f"--filename={KEDA / file}")
+    assert "\n" not in str(raised.value)
 
 
 def test_an_account_without_rights(

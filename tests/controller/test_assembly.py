@@ -3,11 +3,14 @@
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from controller.assembly import ControllerState, StateFile, StoppableClock
+from controller import assembly
+from controller.assembly import ControllerState, RunController, StateFile, StoppableClock
 from controller.fleets.stream.assignment import AssignmentPlanner
 from controller.fleets.stream.fleet import StreamFleetState
 from controller.fleets.stream.replica_set import ConsumerReplicaSet
@@ -16,6 +19,8 @@ from penstock.clock import Clock, WallClock
 from penstock.errors import PenstockError
 from penstock.plan import MemberReport, Plan
 from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec, ScalerSpec
+from penstock.settings import Endpoints
 from tests.conformance.ports import ClockConformance
 
 
@@ -81,3 +86,20 @@ def test_a_file_that_is_no_state_is_named_with_the_way_out(tmp_path: Path) -> No
     directory.controller_state_file.write_text('{"loop": 1}')
     with pytest.raises(PenstockError, match=r"controller-state\.json: not a controller's state .*remove it"):
         StateFile(directory).read()
+
+
+def test_a_fleet_that_cannot_be_controlled_any_more_refuses_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = SimpleNamespace(replicas=lambda _: None)
+    monkeypatch.setattr(assembly, "ControllerMetrics", lambda *_: metrics)
+    fleet = SimpleNamespace(actuator=SimpleNamespace(events=tuple), snapshot=lambda: msgspec.Raw(b"{}"), refusal="")
+    spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="rps"), duration_s=9)
+    directory = RunDirectory(tmp_path)
+    controller = RunController(directory, spec, Endpoints(), cast(Any, fleet), [], StoppableClock())
+    controller.after_step()
+    assert not directory.refusal_file.exists()
+    fleet.refusal = "pdf: another client has deployed it"
+    controller.after_step()
+    assert directory.refusal_file.read_text() == fleet.refusal
+    controller.close()

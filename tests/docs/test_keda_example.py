@@ -55,6 +55,8 @@ def test_no_failure_scales_a_loaded_fleet_in() -> None:
     )
     assert SPEC["minReplicaCount"] == 1
     assert SPEC["cooldownPeriod"] > 300
+    behavior = SPEC["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+    assert behavior["scaleDown"]["stabilizationWindowSeconds"] >= 60
 
 
 def test_a_node_with_the_scaler_can_be_drained() -> None:

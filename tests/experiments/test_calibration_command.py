@@ -44,8 +44,8 @@ def calibrated(gateway: str, name: str, system: Any, payloads: list[bytes], **_:
     )
 
 
-def invoke(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
-    monkeypatch.setattr("functions.calibration.calibrate_pipeline", calibrated)
+def invoke(monkeypatch: pytest.MonkeyPatch, *arguments: str, measured: Any = calibrated) -> str:
+    monkeypatch.setattr("functions.calibration.calibrate_pipeline", measured)
     done = CliRunner().invoke(
         build(), ["calibrate", "functions", *arguments], env={"PENSTOCK_GATEWAY": "http://nobody:1", "COLUMNS": "160"}
     )
@@ -84,11 +84,25 @@ def test_as_json_it_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> Non
     assert {each.name: each.service_rate_per_s for each in found.functions} == RATES_PER_S
 
 
+def test_images_and_secrets_of_the_user_are_deployed(monkeypatch: pytest.MonkeyPatch) -> None:
+    systems: list[FunctionSystem] = []
+
+    def taken(gateway: str, name: str, system: FunctionSystem, payloads: list[bytes], **more: Any) -> Any:
+        systems.append(system)
+        return calibrated(gateway, name, system, payloads, **more)
+
+    given = ("--set", "system.image=me/{function}:1", "--set", "system.secrets=redis-url")
+    invoke(monkeypatch, "amesos-document", *given, measured=taken)
+    assert [(each.image, each.secrets) for each in systems] == [("me/{function}:1", "redis-url")]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["amesos-documents"], r"unknown experiment 'amesos-documents' \(did you mean amesos-document"),
         (["multiqueue"], r"multiqueue has no functions: choose one of amesos-document, amesos-aes, amesos-matrix"),
+        (["amesos-document", "--set", "rps.rho=1"], r"--set rps\.…: a calibration has settings of the system alone"),
+        (["amesos-document", "--set", "system.images=x"], r"unknown system setting 'system\.images' \(did you mean"),
         (["amesos-document", "--seconds", "0"], r"--seconds 0: expected more than 0 and less than 3600"),
     ],
 )

@@ -95,6 +95,13 @@ def test_all_faults_of_a_world_are_drawn_within_the_run(experiment: Experiment, 
     assert all((0.5 <= fault.seconds <= 6) if fault.kind in LASTING_FAULTS else fault.seconds == 0 for fault in drawn)
 
 
+@pytest.mark.parametrize("name", ["binpack-workload-1", "amesos-document", "multiqueue", "pubsub-mintime"])
+def test_five_seeds_draw_every_fault_that_a_kind_has_on_a_cluster(name: str) -> None:
+    """docs/reliability.md counts on it."""
+    kinds = faults_of(EXPERIMENTS[name].system, "kubernetes")
+    assert {fault.kind for seed in range(1, 6) for fault in draw_faults(seed, kinds, 30.0)} == set(kinds)
+
+
 def test_faults_that_last_are_those_that_need_a_duration() -> None:
     assert all(kind in FaultKind.__args__ for kind in LASTING_FAULTS)  # type: ignore[attr-defined]
 

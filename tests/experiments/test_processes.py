@@ -26,3 +26,9 @@ def test_each_call_is_made_once_and_the_outcomes_are_in_order(monkeypatch: pytes
 def test_few_calls_need_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "cores", lambda: 2)
     assert {process for process, _ in squared.each([(11,), (12,)])} == {os.getpid()}
+
+
+def test_cores_are_counted_where_the_system_restricts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on macOS."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert processes.cores() == os.cpu_count()

@@ -16,7 +16,7 @@ from functions.calibration import PREFIX, calibrate_pipeline
 from infra.local.ports import free_port
 from penstock.errors import PenstockError
 from penstock.functions import FINISHED_HEADER, STARTED_HEADER
-from penstock.openfaas import DeleteRequest, DeployedFunction, FunctionDeployment
+from penstock.openfaas import RUN, DeleteRequest, DeployedFunction, FunctionDeployment
 from penstock.systems import FunctionSpec, FunctionSystem
 from tests.functions.gateway_process import PASSWORD, GatewayProcess
 
@@ -41,6 +41,8 @@ class StubGateway:
         self.deployed: dict[str, FunctionDeployment] = {}
         self.given: dict[str, set[bytes]] = {}
         self.stuck = ""
+        self.ending: dict[str, int] = {}
+        """Deleted functions, with how often they are still told of, as OpenFaaS does."""
         self._busy: dict[str, threading.Lock] = {}
         stub = self
 
@@ -58,11 +60,18 @@ class StubGateway:
             def do_DELETE(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 name = msgspec.json.decode(body, type=DeleteRequest).function_name
-                self.reply(202 if stub.deployed.pop(name, None) else 404)
+                if name in stub.deployed:
+                    stub.ending[name] = 2
+                self.reply(202 if name in stub.deployed else 404)
 
             def do_GET(self) -> None:
                 name = self.path.removeprefix("/system/function/")
-                self.reply(200, msgspec.json.encode(DeployedFunction(name=name, available_replicas=1)))
+                stub.look(name)
+                if (made := stub.deployed.get(name)) is None:
+                    self.reply(404)
+                    return
+                status = DeployedFunction(name=name, annotations=made.annotations, available_replicas=1)
+                self.reply(200, msgspec.json.encode(status))
 
             def reply(self, status: int, body: bytes = b"", headers: dict[str, int] | None = None) -> None:
                 self.send_response(status)
@@ -78,9 +87,15 @@ class StubGateway:
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
 
+    def look(self, name: str) -> None:
+        if name in self.ending:
+            self.ending[name] -= 1
+            if not self.ending[name]:
+                del self.ending[name], self.deployed[name]
+
     def deploy(self, wanted: FunctionDeployment) -> int:
         if wanted.service in self.deployed:
-            return 409
+            return 500
         self.deployed[wanted.service] = wanted
         self._busy[wanted.service] = threading.Lock()
         return 202
@@ -114,8 +129,8 @@ def stub_gateway() -> Iterator[StubGateway]:
 
 def test_each_function_is_measured_with_what_it_is_given_in_the_pipeline_and_nothing_stays() -> None:
     with stub_gateway() as gateway:
-        leftover = FunctionDeployment(service=f"{PREFIX}split", image="of a calibration that was killed")
-        gateway.deploy(leftover)
+        killed = FunctionDeployment(service=f"{PREFIX}split", image="left", annotations={RUN: "calibration"})
+        gateway.deploy(killed)
         found = calibrate_pipeline(gateway.url, "diamond", DIAMOND, [b"1", b"2"], seconds=0.3)
         given = {name.removeprefix(PREFIX): bodies for name, bodies in gateway.given.items()}
         assert gateway.deployed == {}
@@ -140,6 +155,15 @@ def test_a_function_that_fails_is_named_and_nothing_stays() -> None:
         with pytest.raises(PenstockError, match=r"^right: a call failed: status 500: as it was told$"):
             calibrate_pipeline(gateway.url, "diamond", DIAMOND, [b"1"], seconds=0.1)
         assert gateway.deployed == {}
+
+
+def test_a_function_of_a_user_refuses_the_calibration_and_stays() -> None:
+    with stub_gateway() as gateway:
+        mine = FunctionDeployment(service=f"{PREFIX}right", image="mine", annotations={"topic": "orders"})
+        gateway.deploy(mine)
+        with pytest.raises(PenstockError, match=r"^calibrate-right: a function of that name, not deployed by Penstock"):
+            calibrate_pipeline(gateway.url, "diamond", DIAMOND, [b"1"], seconds=0.1)
+        assert gateway.deployed == {mine.service: mine}
 
 
 def test_a_gateway_that_is_away_is_one_line_that_says_how_to_start_it() -> None:

@@ -3,7 +3,8 @@
 ``apply`` sends the targets to the gateway; a thread observes the result five times a second, repeats failed requests,
 and deploys missing functions. Penstock's own gateway reports replica events; for any other gateway they are derived
 from its counts (``replica_set``). Deployments carry the run's name as an annotation: a function without one is not
-Penstock's, and is neither changed nor deleted. Where a gateway grants fewer replicas than requested (OpenFaaS CE:
+Penstock's, and is neither changed nor deleted; one that another client has deployed in the place of the run's ends the
+run and is not scaled either. Where a gateway grants fewer replicas than requested (OpenFaaS CE:
 five), the target is lowered to that number, which is reported.
 """
 
@@ -96,7 +97,8 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
         self._deployments: dict[str, FunctionDeployment] = {}
         self._looked_ns = 0
         self._adopted = False
-        self._refusal = ""
+        self.refusal = ""
+        """Why the gateway is not asked any more; empty while it is."""
         self._reports_events = True
         self._asking = ThreadPoolExecutor(max_workers=max(1, len(self.functions)), thread_name_prefix="gateway")
         self._stepping = threading.Lock()
@@ -156,27 +158,28 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
     @property
     def deployed(self) -> bool:
         """Whether all functions are deployed. PenstockError if one is refused, or belongs to another run."""
-        if self._refusal:
-            raise PenstockError(self._refusal)
+        if self.refusal:
+            raise PenstockError(self.refusal)
         with self._lock:
             return self._adopted and all(target.deployment is None for target in self._targets.values())
 
     def step(self) -> None:
         """Observe and reconcile once, until a deployment is refused. An absent gateway is logged once."""
-        if self._refusal:
+        if self.refusal:
             return
         with self._stepping, self._trouble.skipping(GatewayError):
             try:
                 there = self._api.functions() if self._needs_status() else None
+                self._require_own(there or {})
             except RefusedError as error:
-                self._refusal = str(error)
+                self.refusal = str(error)
                 raise
             if there is not None:
                 try:
                     self._deploy_missing(there)
                 except RefusedError as error:
                     self._delete_own(self._api.functions())
-                    self._refusal = str(error)
+                    self.refusal = str(error)
                     raise
             asked = self._ask()
             if not self._reports_events:
@@ -293,6 +296,19 @@ class OpenFaasActuator(ReconcilingActuator[FunctionReplicaSet]):
             with self._lock:
                 target.deployment, target.asked, target.asked_ns, target.there = None, None, 0, True
                 target.updated_ns = None
+
+    def _require_own(self, there: Mapping[str, DeployedFunction]) -> None:
+        """Raise RefusedError if a function that this run has deployed is another client's now."""
+        taken = [
+            name
+            for name, target in self._targets.items()
+            if name in self._deployments and target.deployment is None and name in there and not self._owns(there[name])
+        ]
+        if taken:
+            raise RefusedError(
+                f"gateway {self._api.where}: {', '.join(taken)}: another client has deployed a function of that name "
+                "during the run; it is left as it is"
+            )
 
     def _update(self, target: Target, deployment: FunctionDeployment) -> None:
         """Change a function that another run has left, once."""

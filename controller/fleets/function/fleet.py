@@ -63,6 +63,11 @@ class FunctionFleet(Fleet[OpenFaasActuator]):
         least = min(1, self._spec.initial_replicas)
         return self.actuator.deployed and all(each.joined == each.current >= least for each in counts)
 
+    @property
+    def refusal(self) -> str:
+        """See ``Fleet``: a function that is not this run's any more."""
+        return self.actuator.refusal
+
     def monitor(self, origin_s: float, blind: Callable[[], bool]) -> FunctionMonitor:
         """The monitor; its first reading, which opens the connection, is discarded."""
         self._reader = reader = SnapshotReader(self._endpoints.require("redis"), self._spec.run, self._clock)

@@ -108,6 +108,13 @@ class ScaledObject:
 
     def sync(self) -> None:
         """One poll, with what the executor makes of it, and one sync of the HPA."""
+        value = self.poll()
+        if value is not None and self.replicas > 0:
+            self.replicas = hpa(value, self.replicas)
+        self.seen.append(self.replicas)
+
+    def poll(self) -> float | None:
+        """One poll, with what the executor makes of it; the value for the HPA, None if there is none."""
         value, active, error = self._state()
         if active:
             self._quiet = 0
@@ -119,9 +126,7 @@ class ScaledObject:
             self._quiet += 1
             if self._quiet > self.cooldown:
                 self.replicas = 0
-        if value is not None and self.replicas > 0:
-            self.replicas = hpa(value, self.replicas)
-        self.seen.append(self.replicas)
+        return value
 
     def _state(self) -> tuple[float | None, bool, bool]:
         """Value for the HPA, whether the trigger is active, whether it failed."""

@@ -1,111 +1,38 @@
 """``penstock keda`` on a real Kafka, asked over gRPC as KEDA's operator and the HPA ask."""
 
-import contextlib
-import os
 import queue
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AclOperation, NewPartitions, ResourceType
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AclOperation, ResourceType
 
 from controller.fleets.stream.group_members import GroupReader
-from infra.local.ports import free_port
 from infra.local.services import LocalServices
-from penstock.adapters.topics import admin_client
 from penstock.settings import Endpoints
-from tests.controller.keda.keda_client import ScaledObject, Trigger, health, hpa, known
+from tests.controller.keda.group_scene import PARTITIONS, Group, Members, Service, ended, frozen
+from tests.controller.keda.keda_client import ScaledObject, Trigger, hpa, known
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.secure_kafka import PASSWORD, SecureKafka
 
-SCALER = Path(__file__).parent / "scaler_by_backlog.py"
-PARTITIONS = 4
 AT_ONCE = {"scaleInHoldSeconds": "0"}
 
 
 @pytest.fixture
-def group(services: Endpoints, topic: Callable[[int], str]) -> Iterator["Group"]:
+def group(services: Endpoints, topic: Callable[[int], str]) -> Iterator[Group]:
     made = Group(services.kafka, topic(PARTITIONS))
     yield made
     made.consumer.close()
-
-
-class Group:
-    """A topic, and a consumer group whose commits are set by hand."""
-
-    def __init__(self, kafka: str, topic: str) -> None:
-        self.kafka, self.topic, self.name = kafka, topic, f"{topic}-group"
-        self.consumer = Consumer(
-            {"bootstrap.servers": kafka, "group.id": self.name, "enable.auto.commit": False, "log_level": 0}
-        )
-        self.producer = Producer({"bootstrap.servers": kafka, "log_level": 0})
-        self.ends = [0] * PARTITIONS
-
-    def send(self, count: int, *, to: int | None = None) -> None:
-        """To one partition, or to all in turn."""
-        for number in range(count):
-            partition = number % PARTITIONS if to is None else to
-            self.producer.produce(self.topic, b"{}", partition=partition)
-            self.ends[partition] += 1
-        assert self.producer.flush(30) == 0
-
-    def commit(self, *, lag: int = 0, by: Consumer | None = None) -> None:
-        """Everything was consumed but ``lag`` events of the first partition. With members: ``by`` one."""
-        ends = [end - (lag if partition == 0 else 0) for partition, end in enumerate(self.ends)]
-        offsets = [TopicPartition(self.topic, partition, end) for partition, end in enumerate(ends)]
-        (by or self.consumer).commit(offsets=offsets, asynchronous=False)
-
-
-class Service:
-    """``penstock keda`` as a process, which can be replaced by another at the same address."""
-
-    def __init__(self, group: Group, folder: Path, kafka: str = "", settings: Mapping[str, str] | None = None) -> None:
-        self.address, self.log = f"127.0.0.1:{free_port()}", folder / "service.log"
-        self._command = ("keda", "--kafka", kafka or group.kafka, "--topic", group.topic, "--group", group.name)
-        self._environment = {"PATH": os.environ["PATH"], **(settings or {})}
-        self.channel = grpc.insecure_channel(self.address)
-        self.start()
-
-    def start(self) -> None:
-        """Returns when it answers."""
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", "from penstock.command import main; main()", *self._command,
-                 "--listen", self.address, "--scaler", f"{SCALER}:ByBacklog"],
-                stdout=output, stderr=output, env=self._environment,
-            )  # fmt: skip
-        eventually(self._answers, "an answer of the health service")
-
-    def _answers(self) -> bool:
-        with contextlib.suppress(grpc.RpcError):
-            return health(self.channel) == 1
-        return False
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
 
 
 @pytest.fixture
 def service(group: Group, tmp_path: Path) -> Iterator[Service]:
     with ended(Service(group, tmp_path)) as made:
         yield made
-
-
-@contextlib.contextmanager
-def ended(made: Service) -> Iterator[Service]:
-    """The service ends with the block."""
-    try:
-        yield made
-    finally:
-        made.channel.close()
-        made.kill()
 
 
 @pytest.mark.live
@@ -182,47 +109,11 @@ def reason(trigger: Trigger) -> str:
     return str(refused.value.details())
 
 
-class Members:
-    """Consumers that join a group and read nothing: a fleet's pods."""
-
-    def __init__(self, group: Group, count: int) -> None:
-        settings = {"bootstrap.servers": group.kafka, "group.id": group.name, "enable.auto.commit": False}
-        self.consumers = [Consumer({**settings, "log_level": 0}) for _ in range(count)]
-        for consumer in self.consumers:
-            consumer.subscribe([group.topic])
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._poll, daemon=True)
-        self._thread.start()
-
-    def _poll(self) -> None:
-        while not self._ended.is_set():
-            for consumer in self.consumers:
-                consumer.poll(0.05)
-
-    def close(self) -> None:
-        self._ended.set()
-        self._thread.join()
-        for consumer in self.consumers:
-            consumer.close()
-
-
-@contextlib.contextmanager
-def frozen(services: LocalServices) -> Iterator[None]:
-    """The broker is stopped by SIGSTOP: connections stay, nothing is answered."""
-    (pid,) = (program.pid for service, program in services.status() if service.name == "kafka")
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 @pytest.mark.live
 def test_a_loaded_fleet_never_falls_below_what_it_had(
     service: Service, group: Group, local_services: LocalServices
 ) -> None:
-    # Four members; the lag asks for four replicas, then for two, within the hold.
+    # Four members; the lag asks for four replicas, then for one, within the hold.
     group.commit()
     group.send(40)
     members = Members(group, 4)
@@ -231,7 +122,7 @@ def test_a_loaded_fleet_never_falls_below_what_it_had(
         fleet = ScaledObject(trigger, 4, fallback=2)
         eventually(lambda: trigger.known_value() == 4, "four replicas wanted")
         fleet.sync()
-        group.commit(lag=20, by=members.consumers[0])  # from now on the lag asks for two
+        group.commit(lag=10, by=members.consumers[0])  # from now on the lag asks for one
 
         def syncs(count: int) -> None:
             for _ in range(count):
@@ -265,16 +156,8 @@ def test_events_in_partitions_that_were_added_later_are_seen(service: Service, g
     trigger = Trigger(service.channel, "orders", replicas="0", **AT_ONCE)
     eventually(lambda: trigger.known_value() is not None, "a first value")
     eventually(lambda: known(trigger.active) is False, "nothing to do")
-    admin = admin_client(group.kafka)
-    admin.create_partitions([NewPartitions(group.topic, PARTITIONS + 2)])[group.topic].result(30)
-    group.ends += [0, 0]
+    group.add_partitions(2)
     group.commit()
-
-    def sent() -> bool:
-        """A producer learns of partitions when it asks for them."""
-        return len(group.producer.list_topics(group.topic, timeout=10).topics[group.topic].partitions) > PARTITIONS
-
-    eventually(sent, "the producer knows the new partitions")
     group.send(60, to=PARTITIONS + 1)
     eventually(lambda: known(trigger.active) is True, "active for a partition that is new")
     eventually(lambda: trigger.known_value() == 6, "six replicas wanted")

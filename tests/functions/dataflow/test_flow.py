@@ -247,6 +247,22 @@ def test_a_refused_request_stays_at_the_head_and_its_connection_rests() -> None:
     asyncio.run(scene())
 
 
+def test_why_calls_are_refused_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene() -> None:
+        world = World()
+        flow = flow_of(CHAIN, world, connections=1)
+        flow.receive([Record(encode(event(0)))])
+        await settle_down()
+        for reason in ("status 429: busy", "status 503: there is no Redis", "status 503: there is no Redis"):
+            await world.answer("one", Answer("refused", reason=reason))
+            await asyncio.sleep(0.02)
+        assert counts(flow, "one").refused == 3
+
+    asyncio.run(scene())
+    told = [record.getMessage() for record in caplog.records]
+    assert told == ["one: calls are refused, and wait: status 503: there is no Redis"]
+
+
 def test_a_failed_call_is_tried_again_and_the_result_tells_the_attempt() -> None:
     async def scene() -> None:
         world = World()

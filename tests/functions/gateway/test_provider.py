@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from functions.gateway import asynchronous, provider
 from functions.gateway.control_plane import ControlPlane
@@ -41,8 +42,8 @@ class Gateway:
     """The application with its control plane, without HAProxy and replicas. An error that it does not handle is raised
     at the client."""
 
-    def __init__(self, folder: Path, password: str = "") -> None:
-        self.control = ControlPlane(folder, 1, handlers=(TEST_HANDLERS,), environment={})
+    def __init__(self, folder: Path, password: str = "", **environment: str) -> None:
+        self.control = ControlPlane(folder, 1, handlers=(TEST_HANDLERS,), environment=environment)
         self.control.events = EventLog(folder / "events.jsonl", fresh=True)
         self.routes: list[Any] = []
 
@@ -78,10 +79,10 @@ class Gateway:
         self.control.events.close()
 
 
-def with_gateway(scene: Any, password: str = "") -> None:
+def with_gateway(scene: Any, password: str = "", **environment: str) -> None:
     async def whole() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            gateway = Gateway(Path(folder), password)
+            gateway = Gateway(Path(folder), password, **environment)
             try:
                 async with asyncio.timeout(60):
                     await scene(gateway)
@@ -223,6 +224,8 @@ def test_what_is_deployed_is_told_as_it_was_sent_so_that_a_diff_finds_nothing() 
     """`faas-cli diff`; labels of OpenFaaS Pro are kept and have no effect."""
     sent = {
         **body("probe", floor_s="0.1"),
+        "envProcess": "python index.py",
+        "secrets": ["redis-url"],
         "labels": {"com.openfaas.scale.min": "0", "com.openfaas.scale.zero": "true", "com.openfaas.scale.target": "9"},
         "annotations": {"topic": "orders"},
     }
@@ -230,10 +233,28 @@ def test_what_is_deployed_is_told_as_it_was_sent_so_that_a_diff_finds_nothing() 
     async def scene(gateway: Gateway) -> None:
         assert (await gateway.request("POST", "/system/functions", msgspec.json.encode(sent))).status_code == 202
         told = (await gateway.request("GET", "/system/function/probe")).json()
-        assert {name: told[name] for name in ("image", "envVars", "labels", "annotations")} == {
-            name: sent[name] for name in ("image", "envVars", "labels", "annotations")
-        }
+        compared = ("image", "envProcess", "envVars", "labels", "annotations", "secrets")
+        assert {name: told[name] for name in compared} == {name: sent[name] for name in compared}
+        named = {"name": "redis-url", "namespace": "openfaas-fn"}
+        assert (await gateway.request("GET", "/system/secrets")).json() == [named]
         assert told["replicas"] == 0, "a least number of 0 is taken at its word"
+
+    with_gateway(scene, redis_url="redis://127.0.0.1:1/0")
+
+
+def test_metrics_have_the_types_of_openfaas() -> None:
+    types = {
+        "gateway_function_invocation": "counter",
+        "gateway_function_invocation_started": "counter",
+        "gateway_functions_seconds": "histogram",
+        "gateway_service_count": "gauge",
+    }
+
+    async def scene(gateway: Gateway) -> None:
+        page = (await gateway.request("GET", "/metrics")).text
+        assert "# TYPE gateway_function_invocation_started counter" in page.splitlines()
+        found = {family.name: family.type for family in text_string_to_metric_families(page)}
+        assert {name: found.get(name) for name in types} == types
 
     with_gateway(scene)
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from penstock import __version__
 from penstock.openfaas import FunctionDeployment, deployment
 from penstock.systems import FunctionSpec, FunctionSystem
 from tests.functions.gateway_process import GatewayProcess, body
@@ -168,6 +169,8 @@ def test_answers_have_the_headers_of_openfaas(api: httpx.Client) -> None:
     assert before_ns - 1_000_000 <= int(answer.headers["x-start-time"]) <= time.time_ns()
     assert float(answer.headers["x-duration-seconds"]) > 0
     assert len(answer.headers["x-call-id"]) == 36
+    assert answer.headers["x-called-by"] == answer.headers["x-call-id"], "the function has it, too"
+    assert answer.headers["x-served-by"] == f"penstock/{__version__}"
     assert api.post("/function/probe", headers={"X-Call-Id": "mine"}).headers["x-call-id"] == "mine"
 
 

@@ -113,7 +113,7 @@ def test_at_sigterm_it_is_unhealthy_then_drains_if_the_function_stays(pods: Pods
     assert pod.process.wait(PATIENCE_S) == 0
 
 
-def test_at_sigterm_the_request_in_hand_is_500_if_the_function_ends(pods: Pods, caller: ThreadPoolExecutor) -> None:
+def test_at_sigterm_a_request_in_flight_is_500_if_the_function_ends(pods: Pods, caller: ThreadPoolExecutor) -> None:
     pod = pods.start()
     in_hand = caller.submit(pods.hold, pod)
     pods.await_begin()
@@ -218,6 +218,15 @@ def test_a_connection_is_kept(pods: Pods) -> None:
             while answers.readline() != b"\r\n":
                 pass
             assert answers.read(1) == b"x"
+
+
+def test_an_answer_is_sent_in_one_piece(pods: Pods) -> None:
+    """In two, the second one waits 40 ms for the caller's delayed acknowledgement of the first."""
+    pod = pods.start()
+    with socket.create_connection(("127.0.0.1", pod.port)) as connection:
+        for _ in range(5):
+            connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nend")
+            assert connection.recv(65536).endswith(b"\r\n\r\nend")
 
 
 def test_requests_are_counted_at_the_metrics_port(pods: Pods) -> None:

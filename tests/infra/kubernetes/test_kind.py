@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ case "$*" in
 "create cluster"*) [ ! -e broken ] || {{ echo "ERROR: failed to create cluster: port is in use" >&2; exit 1; }}
     echo penstock >clusters; echo kind-penstock >context ;;
 "export kubeconfig"*) echo kind-penstock >context ;;
-"delete cluster"*) : >clusters ;;
+"delete cluster"*) [ ! -e stays ] || {{ echo "ERROR: failed to delete nodes" >&2; exit 1; }}; : >clusters ;;
+"load docker-image"*) [ ! -e no-room ] || {{ echo "ERROR: no space left on device" >&2; exit 1; }} ;;
 esac
 """
 BUILD = """#!/bin/sh
@@ -77,6 +79,7 @@ class Machine(FakeCluster):
         monkeypatch.setenv("PENSTOCK_STATE", str(folder / "state"))
         monkeypatch.setattr(kind, "NEW_BYTES", 0)
         monkeypatch.setattr(kind, "AGAIN_BYTES", 0)
+        monkeypatch.setattr(kind, "ARCHIVE_BYTES", 0)
         self.cluster = KindCluster(self.told.append, self.root)
 
     def programs(self) -> list[str]:
@@ -186,6 +189,30 @@ def test_a_cluster_that_could_not_be_made_is_deleted(machine: Machine) -> None:
     assert machine.programs()[-1] == "kind delete cluster --name penstock"
 
 
+def test_a_failed_creation_keeps_its_reason_when_deleting_fails_too(machine: Machine) -> None:
+    for name in ("broken", "stays"):
+        (machine.folder / name).touch()
+    assert "kind create cluster: ERROR: failed to create cluster: port is in use; " in machine.error()
+    assert machine.told[-1] == "kind: cleaning up failed, too: kind delete cluster: ERROR: failed to delete nodes"
+
+
+def test_too_little_disk_for_the_archive_of_images(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kind, "ARCHIVE_BYTES", 1e18)
+    monkeypatch.setattr(tempfile, "tempdir", str(machine.folder))
+    machine.cluster.up()  # it is on Docker's disk, which has been checked
+    (machine.folder / "info").write_text("2 /a/virtual/machine\n")
+    assert "GB are needed: TMPDIR names a folder on another disk" in machine.error()
+
+
+def test_a_failure_after_the_creation_says_that_the_cluster_stays(machine: Machine) -> None:
+    (machine.folder / "no-room").touch()
+    assert machine.error() == "kind load docker-image: ERROR: no space left on device"
+    assert machine.told[-1].startswith("kind: cluster penstock stays: `make kind` continues")
+    (machine.folder / "no-room").unlink()
+    machine.cluster.up()
+    assert sum(call.startswith("kind create") for call in machine.programs()) == 1
+
+
 def test_missing_jars_are_fetched_before_the_build(machine: Machine) -> None:
     (machine.folder / "jars" / "spark" / ".complete").unlink()
     machine.cluster.up()
@@ -207,6 +234,23 @@ def test_the_command_ends_with_exit_code_2_and_one_line(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith("error: not on PATH: docker")
+
+
+def test_images_know_their_revision_and_the_drivers_shares_the_apps_base(machine: Machine) -> None:
+    (machine.folder / "jars" / "spark" / "connector.jar").touch()
+    done = subprocess.run(
+        [kind.ROOT / "infra" / "images" / "build.sh", "driver"],
+        env={"PATH": f"{machine.folder}:/usr/bin:/bin", "PENSTOCK_JARS": str(machine.folder / "jars")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=kind.ROOT, capture_output=True, text=True).stdout.strip()
+    builds = [call for call in machine.programs() if call.startswith("docker build")]
+    (app,), (driver,) = ([call for call in builds if f"-t penstock/{name}:" in call] for name in ("app", "driver"))
+    assert f"REVISION={head}" in app and f"REVISION={head}" in driver
+    assert "PACKAGES=local/penstock-packages:" in driver
+    for name in ("Dockerfile", "driver/Dockerfile"):
+        assert "PENSTOCK_REVISION=${REVISION}" in (kind.ROOT / "infra" / "images" / name).read_text()
 
 
 def test_the_build_names_missing_jars_before_it_builds(machine: Machine) -> None:

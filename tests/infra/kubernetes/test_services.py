@@ -4,16 +4,21 @@ import io
 import json
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from experiments.catalogue import find_experiment
 from experiments.experiment import Options, parse_faults, run_spec
 from infra.kubernetes import services
 from infra.kubernetes.kubectl import Kubectl, NoClusterError, unpack
-from infra.kubernetes.services import ClusterServices
+from infra.kubernetes.services import OVERLAYS, ClusterServices
+from infra.kubernetes.troubles import Troubles
 from infra.local.services import LocalServices
+from infra.runs.context import CHECK_S
 from infra.runs.pods import label
+from penstock.adapters.kubernetes.pods import Pod
 from penstock.errors import PenstockError
 from penstock.settings import Folders
 from tests.infra.kubernetes.fake_cluster import FakeCluster, fake_kubectl, labelled
@@ -57,24 +62,37 @@ def test_an_overlay_that_is_not_there_is_named_with_those_that_are(tmp_path: Pat
         ClusterServices(local, overlay="moon")
 
 
-def test_a_pod_that_never_becomes_ready_is_named_with_what_its_probe_said(
+def test_a_pod_that_never_becomes_ready_is_named_with_its_newest_event(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ready = {"metadata": labelled("kafka-0"), "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    pods = [ready, {"metadata": labelled("redis-0")}, {"metadata": labelled("grafana-1")}]
+    pods = [ready, *({"metadata": labelled(name)} for name in ("redis-0", "grafana-1", "prometheus-0", "gateway-0"))]
     said = [
         {"involvedObject": {"name": "redis-0"}, "lastTimestamp": f"2026-01-01T00:00:0{second}Z", "message": message}
         for second, message in ((2, "Readiness probe\nerrored"), (1, "connection refused"))
     ]
-    for name, items in {"pods": pods, "unhealthy": said, "others": []}.items():
+    message = 'Failed to create pod sandbox: failed to find plugin "bridge" in path'
+    no_sandbox = [{"involvedObject": {"name": "gateway-0"}, "message": message}]
+    for name, items in {"pods": pods, "unhealthy": said, "no-sandbox": no_sandbox, "others": []}.items():
         (tmp_path / name).write_text(json.dumps({"items": items}))
-    answer = 'case "$*" in *Unhealthy*) cat unhealthy;; *pods*) cat pods;; *) cat others;; esac'
+    answer = (
+        'case "$*" in *Unhealthy*) cat unhealthy;; *SandBox*) cat no-sandbox;; *pods*) cat pods;; *) cat others;; esac'
+    )
     fake_kubectl(tmp_path, monkeypatch, f"cd {tmp_path}; {answer}")
     monkeypatch.setattr(services, "READY_TIMEOUT_S", 0.0)
     local = LocalServices(Folders(state=tmp_path / "state"), on_free_ports())
     with pytest.raises(PenstockError) as raised:
-        ClusterServices(local).await_pods(lambda: False, "not there", ("kafka", "redis"))
-    assert str(raised.value) == "not there within 0 s: pod redis-0 is not ready: Readiness probe errored"
+        ClusterServices(local).await_pods(lambda: False, "not there", ("kafka", "redis", "prometheus", "gateway"))
+    assert str(raised.value) == (
+        "not there within 0 s: pod redis-0 is not ready: Readiness probe errored; "
+        "pod prometheus-0 is not ready: no event says why; "
+        'pod gateway-0 is not ready: Failed to create pod sandbox: failed to find plugin "bridge" in path'
+    )
+
+
+NO_NODE = {
+    "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -155,6 +173,18 @@ def test_down_needs_no_right_to_list_volumes(scene: FakeCluster) -> None:
     assert scene.told == ["cluster: deleting namespace penstock"]
 
 
+@pytest.mark.parametrize("overlay", ["gke", "gke-strimzi"])
+def test_overlays_for_gke_are_refused_on_another_cluster(scene: FakeCluster, overlay: str) -> None:
+    (scene.folder / "context").write_text("kind-penstock\n")
+    services = ClusterServices(scene.services.local, overlay=overlay)
+    with pytest.raises(PenstockError, match=r"^context kind-penstock is no GKE cluster: `gcloud container clusters"):
+        services.up()
+    assert "apply" not in scene.calls()
+    scene.answer("nodes", {"items": [{"spec": {"providerID": "gce://project/zone/node"}}]})
+    services.up()
+    assert f"apply --kustomize={OVERLAYS / overlay}" in scene.calls()
+
+
 def test_overlay_kind_is_refused_on_another_cluster(scene: FakeCluster) -> None:
     scene.answer("nodes", {"items": [{"spec": {"providerID": "gce://project/zone/node"}}, {"spec": {}}]})
     with pytest.raises(
@@ -162,6 +192,29 @@ def test_overlay_kind_is_refused_on_another_cluster(scene: FakeCluster) -> None:
     ):
         scene.services.up()
     assert "apply" not in scene.calls()
+
+
+def test_a_pod_without_a_node_is_reported_within_15_s_of_a_run(
+    scene: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now_s=1000.0)
+    monkeypatch.setattr(services, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    scene.services._troubles = Troubles(scene.told.append, lambda: clock.now_s)
+    asked: list[float] = []
+
+    def pending() -> list[Pod]:
+        asked.append(clock.now_s)
+        return [msgspec.convert({"metadata": labelled("payments-1"), "status": {"conditions": [NO_NODE]}}, Pod)]
+
+    scene.services.__dict__["_pending"] = SimpleNamespace(list=pending)
+    for _ in range(100):  # as often as a run looks
+        scene.services.check()
+        clock.now_s += CHECK_S
+        if scene.told:
+            break
+    assert scene.told == ["cluster: pod payments-1 waits for a node: Unschedulable: 0/1 nodes are available"]
+    assert clock.now_s - 1000.0 <= 15
+    assert len(asked) <= 4, "the API server is asked now and then"
 
 
 def tar_of(**files: bytes) -> io.BytesIO:

@@ -73,8 +73,10 @@ def test_a_gateway_that_the_user_has_set_wins(local: Local, monkeypatch: pytest.
         monkeypatch.setenv("PENSTOCK_GATEWAY", chosen)
         assert services.exports()["PENSTOCK_GATEWAY"] == services.environment()["PENSTOCK_GATEWAY"] == chosen
         assert services.endpoints().require("gateway") == chosen
+        assert services.has_users_gateway
     monkeypatch.setenv("PENSTOCK_GATEWAY", own.replace("admin:", "admin:an-earlier-password-"))
     assert services.exports()["PENSTOCK_GATEWAY"] == own
+    assert not services.has_users_gateway
 
 
 # --- up and down -----------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ class Services:
 def context_on(services: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[RunContext, list[bool]]:
     context = RunContext.__new__(RunContext)
     context.services, context._next_check_s, context._seen_dead = services, 0.0, False
+    context.directory = RunDirectory(Path("/nowhere"))
     killed: list[bool] = []
     monkeypatch.setattr(context, "_kill_all", lambda: killed.append(True))
     return context, killed
@@ -56,6 +57,18 @@ def test_services_are_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> 
     for _ in range(100):
         context.check_services()
     assert len(services.script) == 1
+
+
+def test_a_run_that_is_refused_while_it_runs_ends_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, _ = context_on(Services(""), monkeypatch)
+    context.directory = RunDirectory(tmp_path)
+    context.check_services()
+    context._next_check_s = 0.0
+    context.directory.refusal_file.write_text("gateway g: pdf: another client has deployed it")
+    with pytest.raises(PenstockError, match=r"^gateway g: pdf: another client has deployed it$"):
+        context.check_services()
 
 
 # --- parts that end while the run is being started -------------------------------------------------------------------

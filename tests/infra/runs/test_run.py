@@ -10,6 +10,7 @@ from experiments.experiment import Options, run_spec
 from infra.runs import run as run_module
 from infra.runs.kinds import local_run
 from infra.runs.run import DRAIN_STALL_S, Run
+from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 from penstock.systems import NetworkSystem
@@ -40,6 +41,20 @@ def test_jobs_that_take_minutes_are_waited_for(tmp_path: Any, monkeypatch: pytes
     fast = spec_of("pubsub-mintime", "min-time", speed=20)
     assert composed(fast, tmp_path, monkeypatch).stall_s == DRAIN_STALL_S
     assert composed(spec_of("binpack-workload-1", "linear"), tmp_path, monkeypatch).stall_s == DRAIN_STALL_S
+
+
+def test_missing_jars_of_spark_end_a_run_before_anything_is_made(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_JARS", str(tmp_path / "none"))
+    made: list[bool] = []
+    spec = spec_of("binpack-workload-1", "linear")
+    assert spec.analytics
+    run = composed(spec, tmp_path, monkeypatch)
+    run.channels = cast(Any, SimpleNamespace(make=lambda: made.append(True)))
+    with pytest.raises(PenstockError, match=r"^no jars in .*none/spark: fetch them with `penstock setup`"):
+        run.prepare()
+    assert not made
 
 
 def test_a_drain_waits_as_long_as_something_moves(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -528,14 +528,27 @@ def test_functions_of_a_user_refuse_the_run_and_survive_it_untouched(tells_event
         assert gateway.functions["pdf"].replicas == 2
 
 
-def test_a_function_that_was_replaced_during_the_run_is_not_deleted(tells_events: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("theirs", [{}, {"annotations": {RUN: "run-2"}}], ids=["a user", "another run"])
+def test_a_function_that_was_replaced_during_the_run_is_left_alone(
+    tells_events: bool, tmp_path: Path, theirs: dict[str, object]
+) -> None:
     with stub_gateway(tells_events=tells_events) as gateway:
         fleet = fleet_on(gateway, tmp_path)
         fleet.start(lambda: None)
         fleet.bring_up()
         wait(fleet.ready)
-        gateway.functions["pdf"].body = {"service": "pdf", "image": "mine"}
+        assert fleet.refusal == ""
+        with gateway.lock:
+            gateway.functions["pdf"].body = {"service": "pdf", "image": "mine", **theirs}
+            asked = len(gateway.asked)
+        with suppress(PenstockError):  # the next look finds it
+            fleet.actuator.apply(up(pdf=4))
+        wait(lambda: bool(fleet.refusal))
+        assert "pdf: another client has deployed a function of that name during the run" in fleet.refusal
+        with pytest.raises(PenstockError, match="pdf: another client"):
+            fleet.actuator.apply(up(pdf=4))
         fleet.stop()
+        assert {method for method, _ in gateway.asked[asked:]} == {"GET"}
         fleet.stop_replicas()
         assert gateway.functions.keys() == {"pdf"} and gateway.functions["pdf"].replicas == 2
 

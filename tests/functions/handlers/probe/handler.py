@@ -21,4 +21,5 @@ def handle(event: Any, context: Any) -> dict[str, Any]:
         os._exit(9)
     elif what == "hang":
         time.sleep(3600)
-    return {"body": event.body, "headers": {"X-Path": event.path, "X-Pid": str(os.getpid())}}
+    told = {"X-Path": event.path, "X-Pid": str(os.getpid()), "X-Called-By": event.headers.get("X-Call-Id", "")}
+    return {"body": event.body, "headers": told}
