@@ -22,9 +22,9 @@ TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.1, 1.1)
 """Rounds of refinement around the best settings: a scaler whose best costs so many times the cheapest of all is refined
 no further.
 """
-STALLED: Final = 0.997
+STALLED: Final = 0.99
 """And so is one whose best was made no cheaper than so many times by two rounds in a row."""
-JOINT: Final = 8
+JOINT: Final = 5
 """Of the settings of a round, so many differ from good ones in several parameters at once."""
 GIVEN_UP_LATE: Final = 3.0
 """A trial is given up when so many times the late events that are allowed are late, of the whole length."""
@@ -34,15 +34,15 @@ TRIED_S: Final = 36_000.0
 """Simulated time that a scaler gets on a whole first part after the excerpt, and on the rest, in each step."""
 FEWEST: Final = 3
 """Settings in such a step, however long the part is."""
-PROVEN: Final = 8
+PROVEN: Final = 6
 """Settings of a scaler that are proven on the rest: as many from its cheapest to its safest."""
-CHEAPEST: Final = 12
+CHEAPEST: Final = 8
 """And its cheapest ones."""
 RESCUED: Final = 8
 """Settings of a scaler that are proven at a time where none of those was."""
 RESCUES: Final = 9
 """How often."""
-FINALISTS: Final = 8
+FINALISTS: Final = 5
 """The cheapest settings of all scalers are proven by all seeds, whether a cheaper one of their scaler is or not."""
 CLOSE: Final = 1.1
 """A scaler that costs at most so many times the cheapest proven one gets further proofs."""
