@@ -74,10 +74,13 @@ def write_advice(
     context: Sequence[str],
     scalers: HtmlTable,
     commands: Mapping[str, str],
-    manifests: Mapping[str, str],
+    manifests: Mapping[str, tuple[str, str]],
     emulated: bool,
+    close: str = "",
 ) -> None:
-    """Write the page of an advice: its sentence, what it assumes, the scalers, commands by title and YAML by scaler."""
+    """Write the page of an advice: its sentence, what it assumes, the scalers, commands by title, and by scaler why its
+    YAML is there and the YAML. ``close``: what this outcome of a scaler means, where there is one.
+    """
     text = _render(
         "advice.html",
         title=title,
@@ -87,6 +90,7 @@ def write_advice(
         commands=commands,
         manifests=manifests,
         emulated=emulated,
+        close=close,
         figures="{}",
     )
     write_page(out, text)

@@ -22,6 +22,8 @@ from report.groups import is_emulated
 from report.terminal import plain_table
 from report.wording import duration, money, one_decimal, share
 
+MARKS: Final = {"kept": "[green]✓", "close": "[yellow]≈", "missed": "[red]✗"}
+CLOSE_MEANS: Final = "keeps the share, but not with a tenth of the allowed late events to spare by every seed"
 NEARLY: Final = 1.1
 """A scaler of Kubernetes that costs at most so many times the cheapest is worth its YAML."""
 
@@ -46,6 +48,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def lowest_share(self) -> float:
         """Of both parts of the trace."""
         return min(self.first_share, self.rest_share)
+
+    def outcome(self, wanted_share: float) -> str:
+        """``kept``: proven. ``close``: what was tried keeps the share, without the margin or not by every seed."""
+        return "kept" if self.met else "close" if self.lowest_share >= wanted_share else "missed"
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +162,7 @@ def _met(
     if others:
         parts.append(f"the next, {others[0].scaler}, costs {_more(others[0], best)}")
     if best_published is None:
-        parts.append("with published settings none meets it")
+        parts.append("with published settings none is proven to meet it")
     elif not best.published:
         parts.append(
             f"with published settings the cheapest is {best_published.scaler}, {_cost(best_published)}, "
@@ -256,6 +262,13 @@ def conditions(request: AdviceRequest, minutes: float) -> str:
     )
 
 
+def introduction(name: str, advice: Advice) -> str:
+    """Why the YAML of a scaler is there."""
+    if advice.best is not None and name == advice.best.scaler:
+        return f"{name}, the advised scaler, with exactly these settings"
+    return f"{name} keeps the share, too, and costs at most a tenth more"
+
+
 def setting_text(row: Row) -> str:
     """The values that were chosen for a scaler."""
     return ", ".join(f"{name.lstrip('-')} {_written(value)}" for name, value in row.setting.items()) or "as published"
@@ -271,7 +284,7 @@ def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
     for row in rows:
         table.add_row(
             escape(row.scaler) + ("*" if is_emulated(row.scaler) else ""),
-            f"[{'green' if row.met else 'red'}]{'✓' if row.met else '✗'} {share(row.rest_share, unit=False)}[/]",
+            f"{MARKS[row.outcome(wanted_share)]} {share(row.rest_share, unit=False)}[/]",
             f"{100 * (row.lowest_share - wanted_share):+.2f}",
             duration(row.p99_s),
             one_decimal(row.replica_minutes),
@@ -279,6 +292,8 @@ def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
             escape(setting_text(row)),
         )
     notes = ["margin: points between the lowest share of both parts and the wanted one"]
+    if any(row.outcome(wanted_share) == "close" for row in rows):
+        notes.append(f"≈: {CLOSE_MEANS}")
     if any(is_emulated(row.scaler) for row in rows):
         notes.append("* emulated: our own version of another system's scaler")
     table.caption = "\n".join(notes)

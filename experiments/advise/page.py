@@ -1,6 +1,6 @@
 """The advice as a page: ``report.html`` in its folder."""
 
-from experiments.advise.advice import Row, conditions, setting_text
+from experiments.advise.advice import CLOSE_MEANS, Row, conditions, introduction, setting_text
 from experiments.advise.session import Found, Session
 from report.groups import EMULATED, is_emulated
 from report.page import write_advice
@@ -30,7 +30,8 @@ def write_page(session: Session, found: Found) -> None:
         ),
         scalers=HtmlTable("Scalers at their best", HEADERS, cells, "text advice", numeric_from=3, names=NAMES),
         commands={name: line for name, line in (("Play it", advice.replay), ("Deploy it", advice.control)) if line},
-        manifests=advice.manifests,
+        manifests={name: (introduction(name, advice), text) for name, text in advice.manifests.items()},
+        close=CLOSE_MEANS if any(row.outcome(request.share) == "close" for row in found.rows) else "",
         emulated=any(is_emulated(row.scaler) for row in found.rows),
     )
 
@@ -39,7 +40,7 @@ def _cells(row: Row, wanted_share: float) -> list[Cell]:
     margin = row.lowest_share - wanted_share
     return [
         row.scaler + (EMULATED if is_emulated(row.scaler) else ""),
-        "kept" if row.met else "missed",
+        row.outcome(wanted_share),
         setting_text(row),
         number(row.first_share, share),
         number(row.rest_share, share),
