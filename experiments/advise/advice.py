@@ -16,12 +16,15 @@ from experiments.advise.search import Proof
 from experiments.advise.settings import TICK_PHASE
 from experiments.advise.trials import Trials
 from experiments.replay.plan import HotPartition, TracePlan
+from penstock.durations import duration_text
 from penstock.measured import REBALANCE_S
 from penstock.registry import find_scaler, parse_scaler
 from report.groups import is_emulated
 from report.terminal import plain_table
 from report.wording import duration, money, one_decimal, share
 
+DURATIONS: Final = ("service_time", "start_up")
+"""Options of a trace, beside the SLO, that are times."""
 MARKS: Final = {"kept": "[green]✓", "close": "[yellow]≈", "missed": "[red]✗"}
 CLOSE_MEANS: Final = "keeps the share, but not with a tenth of the allowed late events to spare by every seed"
 NEARLY: Final = 1.1
@@ -137,7 +140,7 @@ def advise(
         needs=None,
         replay=_replay(request, best, given),
         control=f"penstock control --kafka HOST:PORT --topic TOPIC --group GROUP --scaler {shlex.quote(best.scaler)} "
-        f"{given} --max-replicas {limit} --slo {request.slo:g} -- YOUR COMMAND",
+        f"{given} --max-replicas {limit} --slo {duration_text(request.slo)} -- YOUR COMMAND",
         manifests=manifests,
     )
 
@@ -241,15 +244,19 @@ def _written(value: Any) -> str:
 
 def _replay(request: AdviceRequest, best: Row, given: str) -> str:
     """The command that plays the whole trace; options of the load and the fleet as they were given."""
-    words = ["penstock", "replay", str(request.trace), "--slo", f"{request.slo:g}"]
+    words = ["penstock", "replay", str(request.trace), "--slo", duration_text(request.slo)]
     for field in fields(type(request).__mro__[1]):
         value = getattr(request, field.name)
         if field.name in ("trace", "slo", "settings") or value == field.default:
             continue
         option = f"--{field.name.replace('_', '-')}"
-        words += [option] if value is True else [option, f"{value:g}" if isinstance(value, float) else str(value)]
+        if value is True:
+            words.append(option)
+        else:
+            number = duration_text if field.name in DURATIONS else "{:g}".format
+            words += [option, number(value) if isinstance(value, float) else str(value)]
     phase_s = best.setting.get(TICK_PHASE, request.tick_phase)
-    words += ["--scaler", best.scaler] + ([] if phase_s is None else ["--tick-phase", f"{phase_s:g}"])
+    words += ["--scaler", best.scaler] + ([] if phase_s is None else ["--tick-phase", duration_text(phase_s)])
     return f"{shlex.join(words)} {given}".rstrip()
 
 

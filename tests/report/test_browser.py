@@ -11,7 +11,8 @@ import pytest
 
 from penstock.runspec import Fault
 from report.analysis.run_data import RunData
-from report.page import write_index, write_report
+from report.page import write_advice, write_index, write_report
+from report.tables import HtmlTable, Number
 from tests.experiments.synthetic import Toy, write_run
 from tests.support.browser import CHROMIUM, Browser, browser
 
@@ -56,6 +57,31 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    setting = "behavior true, metric backlog, min_replicas 2, stabilisation_s 30.0, target_rate_per_s 120.0"
+    rows = [
+        ["keda-kafka (emulated)", "kept", setting, Number("99.4 %", 0.994), Number("+0.40", 0.4), Number("21.1", 21.1)],
+        ["rps", "close", "as published", Number("99.0 %", 0.9903), Number("+0.03", 0.03), Number("24.0", 24.0)],
+    ]
+    headers = ("scaler", "SLO", "setting", "within SLO, proven on", "margin", "replica-minutes")
+    out = tmp_path_factory.mktemp("advice") / "report.html"
+    write_advice(
+        out,
+        title=f"Which scaler for {'long-name-' * 6}.csv?",
+        sentence=f"Cheapest that meets the SLO: keda-kafka, because it keeps 99.4 % {'of the events ' * 20}.",
+        context=["302 trials."],
+        scalers=HtmlTable("Scalers at their best", headers, rows, "text advice", numeric_from=3),
+        commands={"Deploy it": f"penstock control {'--set keda-kafka.target_per_replica=100.0 ' * 12}-- YOUR COMMAND"},
+        manifests={
+            "keda-kafka": ("keda-kafka, the advised scaler", "kind: ScaledObject\nspec:\n  minReplicaCount: 2\n")
+        },
+        emulated=True,
+        close="keeps the share",
+    )
+    return out
+
+
 def opened(chromium: Browser, page: Path, width: int, *, dark: bool = False) -> Browser:
     """With everything unfolded and drawn."""
     chromium.open(page, width=width, dark=dark)
@@ -69,7 +95,7 @@ def opened(chromium: Browser, page: Path, width: int, *, dark: bool = False) -> 
 
 
 @WINDOWS
-@pytest.mark.parametrize("which", ["page", "index"])
+@pytest.mark.parametrize("which", ["page", "index", "advice"])
 def test_nothing_lies_off_screen_nothing_overlaps_and_the_console_is_silent(
     chromium: Browser, request: pytest.FixtureRequest, which: str, width: int, dark: bool
 ) -> None:
@@ -83,7 +109,7 @@ def test_nothing_lies_off_screen_nothing_overlaps_and_the_console_is_silent(
 
 @pytest.mark.skipif(not AXE, reason="PENSTOCK_AXE names no axe.min.js")
 @WINDOWS
-@pytest.mark.parametrize("which", ["page", "index"])
+@pytest.mark.parametrize("which", ["page", "index", "advice"])
 def test_axe_finds_no_serious_violation(
     chromium: Browser, request: pytest.FixtureRequest, which: str, width: int, dark: bool
 ) -> None:
