@@ -55,13 +55,22 @@ def write_report(
 
 
 def write_index(rows: Sequence[Mapping[str, Any]], out: Path) -> None:
-    """Write a page that lists runs: name, link ("" without a report), verdict, share within the SLO, bytes."""
+    """Write a page that lists runs: name, link ("" without a report), verdict or a note why it is missing, share within
+    the SLO, bytes.
+    """
     cells: list[list[Cell]] = []
     for row in rows:
         name = Markup('<a href="{}">{}</a>').format(row["link"], row["run"]) if row["link"] else row["run"]
         kept, size = tables.number(row["slo_share"], share), tables.number(row["bytes"] / 1e6, one_decimal)
         badges = Markup(" ").join(tables.badge(verdict) for verdict in row["verdict"].split(", ") if verdict)
-        cells.append([name, badges or Markup('<span class="muted">unfinished</span>'), kept, size])
+        cells.append(
+            [
+                name,
+                badges or Markup('<span class="muted word">{}</span>').format(row.get("note", "unfinished")),
+                kept,
+                size,
+            ]
+        )
     table = HtmlTable("Runs", ["run", "verdict", "within SLO", "MB"], cells, "text", numeric_from=2)
     write_page(out, _render("index.html", title="Runs", runs=table, figures="{}"))
 

@@ -217,7 +217,7 @@ def _more(row: Row, best: Row) -> str:
 
 
 def _cost(row: Row) -> str:
-    return f"{one_decimal(row.replica_minutes)} replica-minutes ({money(row.money)})"
+    return f"{one_decimal(row.replica_minutes)} replica-minutes (cost {money(row.money)})"
 
 
 def _setting(row: Row) -> tuple[tuple[str, Any], ...]:

@@ -4,6 +4,7 @@ rules of axe-core are checked where PENSTOCK_AXE names its axe.min.js (`npm pack
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,6 +104,7 @@ def test_nothing_lies_off_screen_nothing_overlaps_and_the_console_is_silent(
     assert shown.run("document.documentElement.scrollWidth") <= width
     assert shown.run("outside()") == []
     assert shown.run("overlaps()") == []
+    assert shown.run("covered()") == [], "names of lines below a point"
     assert shown.run("[...document.querySelectorAll('.tick')].filter((each) => each.textContent.includes('e+'))") == []
     assert shown.problems == []
 
@@ -118,6 +120,22 @@ def test_axe_finds_no_serious_violation(
     assert shown.run("serious()") == []
     shown.run("document.querySelector('h1').style.color = 'var(--grid)'")
     assert [rule for rule, _ in shown.run("serious()")] == ["color-contrast"], "axe finds what is wrong"
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_name_of_the_wanted_share_gives_way_to_a_point(
+    chromium: Browser, page: Path, tmp_path: Path, width: int
+) -> None:
+    before, text, after = re.split(r'(?<=id="figures">)(.*?)(?=</script>)', page.read_text("utf-8"), maxsplit=1)
+    figures = json.loads(text)
+    scatter = next(each for each in figures.values() if each.get("pick"))
+    dearest = max(scatter["panels"][0]["marks"], key=lambda mark: mark["x"][0])
+    dearest["y"] = [next(rule["at"] for rule in scatter["rules"] if rule["axis"] == "y")]
+    dearest["across"] = None
+    moved = tmp_path / "report.html"
+    moved.write_text(f"{before}{json.dumps(figures)}{after}", encoding="utf-8")
+    shown = opened(chromium, moved, width)
+    assert shown.run("covered()") == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

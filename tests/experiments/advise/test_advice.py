@@ -1,8 +1,11 @@
 """What is said of each scaler: proven, close, or missed."""
 
+import shlex
+
 from rich.console import Console
 
 from experiments.advise.advice import Advice, Row, introduction, table_of
+from experiments.advise.page import on_lines
 
 
 def row(scaler: str, share: float, *, met: bool) -> Row:
@@ -40,3 +43,10 @@ def test_the_yaml_of_the_advised_scaler_is_not_introduced_as_dearer() -> None:
     )
     assert introduction("rps", advice) == "rps, the advised scaler, with exactly these settings"
     assert "at most a tenth more" in introduction("hpa", advice)
+
+
+def test_a_command_of_the_page_is_on_several_lines_and_the_same_for_a_shell() -> None:
+    command = "penstock replay 'my trace.csv' --slo 500ms --set rps.rho=0.4 -- YOUR COMMAND"
+    lines = on_lines(command)
+    assert lines.splitlines()[1] == "  --slo 500ms \\"
+    assert shlex.split(lines.replace("\\\n", "")) == shlex.split(command)
