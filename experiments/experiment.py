@@ -313,7 +313,7 @@ def _initial_replicas(experiment: Experiment, worker: WorkerSpec, options: Optio
     no longer than the SLO, ⌈λ · 1 s / (μ · w)⌉, the same for every scaler. PenstockError for impossible numbers.
     """
     if max_replicas < 1:
-        raise PenstockError(f"--max-replicas {max_replicas}: a fleet has at least 1 replica at most")
+        raise PenstockError(f"--max-replicas {max_replicas}: has to be at least 1")
     given = options.initial_replicas
     if given is not None:
         least = 0 if isinstance(experiment.system, StreamSystem) else 1

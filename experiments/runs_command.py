@@ -1,5 +1,6 @@
 """``penstock runs``: the directories of finished and unfinished runs."""
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
@@ -24,7 +25,19 @@ runs = typer.Typer(
     no_args_is_help=True,
     help="List, open, delete and compare run directories.\n\nThey are in the folder PENSTOCK_RUNS (default: runs).",
 )
-RunPath = Annotated[Path, typer.Argument(help="Run directory.", autocompletion=complete_runs)]
+
+
+def listed(text: str) -> Path:
+    """A run directory by its path, or by its name in the folder of runs, as ``list`` prints it."""
+    from penstock.settings import Folders
+
+    path = Path(text)
+    inside = Folders().runs / path
+    return inside if not path.exists() and len(path.parts) == 1 and inside.is_dir() else path
+
+
+HELP = "Run directory, or its name in the folder of runs."
+RunPath = Annotated[Path, typer.Argument(help=HELP, parser=listed, metavar="RUN", autocompletion=complete_runs)]
 
 
 def register_runs(app: typer.Typer) -> None:
@@ -46,7 +59,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
         return
     table = Table("run", "verdict", "within SLO", "MB", box=None, pad_edge=False)
     for row in rows:
-        table.add_row(row["run"], row["verdict"], share(row["slo_share"]), f"{row['bytes'] / 1e6:.1f}")
+        table.add_row(row["run"], row["verdict"] or row["note"], share(row["slo_share"]), f"{row['bytes'] / 1e6:.1f}")
     Console(soft_wrap=True).print(table)
 
 
@@ -54,7 +67,13 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 def open_report(
     run: Annotated[
         Path | None,
-        typer.Argument(help="Run directory.", show_default="a page that lists all", autocompletion=complete_runs),
+        typer.Argument(
+            help=HELP,
+            parser=listed,
+            metavar="RUN",
+            show_default="a page that lists all",
+            autocompletion=complete_runs,
+        ),
     ] = None,
 ) -> None:
     """Open a report in the browser, or write index.html over all runs and open it."""
@@ -67,7 +86,10 @@ def open_report(
 @runs.command("delete", epilog="Example: penstock runs delete --older-than 7d")
 def delete(
     directories: Annotated[
-        list[Path] | None, typer.Argument(help="Run directories.", autocompletion=complete_runs)
+        list[Path] | None,
+        typer.Argument(
+            help="Run directories, or names.", parser=listed, metavar="RUN...", autocompletion=complete_runs
+        ),
     ] = None,
     older_than: Annotated[
         float | None, duration_option(help="Every run that was last written so long ago.", show_default=False)
@@ -170,7 +192,7 @@ def _of_penstock(path: Path) -> Path:
 
 
 def _row(path: Path) -> dict[str, Any]:
-    """Of a run that is not finished: no verdict."""
+    """Of a run that is not finished, and of an advice: no verdict, and a note."""
     import msgspec
 
     from report.gate import Gate
@@ -180,9 +202,14 @@ def _row(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, msgspec.DecodeError):
         found = ()
     shares = [run["slo_share"] for run in found if run["slo_share"] is not None]
+    note = "" if found else "unfinished"
+    if (path / "advice.json").is_file():
+        best = json.loads((path / "advice.json").read_bytes())["best"]
+        note, shares = "advice", [best["rest_share"]] if best else []
     return {
         "run": path.name,
         "verdict": ", ".join(dict.fromkeys(run["verdict"] for run in found)),
+        "note": note,
         "slo_share": min(shares, default=None),
         "bytes": _bytes(path),
     }

@@ -23,5 +23,10 @@ def duration_s(text: str | float) -> float:
     return seconds
 
 
+def duration_text(seconds: float) -> str:
+    """As ``duration_s`` reads it: ``500ms``, ``1.2s``."""
+    return f"{1000 * seconds:g}ms" if 0 < seconds < 1 else f"{seconds:g}s"
+
+
 duration_option = partial(typer.Option, parser=duration_s, metavar="DURATION")
 """``typer.Option`` of a time in seconds."""

@@ -55,13 +55,22 @@ def write_report(
 
 
 def write_index(rows: Sequence[Mapping[str, Any]], out: Path) -> None:
-    """Write a page that lists runs: name, link ("" without a report), verdict, share within the SLO, bytes."""
+    """Write a page that lists runs: name, link ("" without a report), verdict or a note why it is missing, share within
+    the SLO, bytes.
+    """
     cells: list[list[Cell]] = []
     for row in rows:
         name = Markup('<a href="{}">{}</a>').format(row["link"], row["run"]) if row["link"] else row["run"]
         kept, size = tables.number(row["slo_share"], share), tables.number(row["bytes"] / 1e6, one_decimal)
         badges = Markup(" ").join(tables.badge(verdict) for verdict in row["verdict"].split(", ") if verdict)
-        cells.append([name, badges or Markup('<span class="muted">unfinished</span>'), kept, size])
+        cells.append(
+            [
+                name,
+                badges or Markup('<span class="muted word">{}</span>').format(row.get("note", "unfinished")),
+                kept,
+                size,
+            ]
+        )
     table = HtmlTable("Runs", ["run", "verdict", "within SLO", "MB"], cells, "text", numeric_from=2)
     write_page(out, _render("index.html", title="Runs", runs=table, figures="{}"))
 
@@ -74,10 +83,13 @@ def write_advice(
     context: Sequence[str],
     scalers: HtmlTable,
     commands: Mapping[str, str],
-    manifests: Mapping[str, str],
+    manifests: Mapping[str, tuple[str, str]],
     emulated: bool,
+    close: str = "",
 ) -> None:
-    """Write the page of an advice: its sentence, what it assumes, the scalers, commands by title and YAML by scaler."""
+    """Write the page of an advice: its sentence, what it assumes, the scalers, commands by title, and by scaler why its
+    YAML is there and the YAML. ``close``: what this outcome of a scaler means, where there is one.
+    """
     text = _render(
         "advice.html",
         title=title,
@@ -87,6 +99,7 @@ def write_advice(
         commands=commands,
         manifests=manifests,
         emulated=emulated,
+        close=close,
         figures="{}",
     )
     write_page(out, text)

@@ -16,12 +16,17 @@ from experiments.advise.search import Proof
 from experiments.advise.settings import TICK_PHASE
 from experiments.advise.trials import Trials
 from experiments.replay.plan import HotPartition, TracePlan
+from penstock.durations import duration_text
 from penstock.measured import REBALANCE_S
 from penstock.registry import find_scaler, parse_scaler
 from report.groups import is_emulated
 from report.terminal import plain_table
 from report.wording import duration, money, one_decimal, share
 
+DURATIONS: Final = ("service_time", "start_up")
+"""Options of a trace, beside the SLO, that are times."""
+MARKS: Final = {"kept": "[green]✓", "close": "[yellow]≈", "missed": "[red]✗"}
+CLOSE_MEANS: Final = "keeps the share, but not with a tenth of the allowed late events to spare by every seed"
 NEARLY: Final = 1.1
 """A scaler of Kubernetes that costs at most so many times the cheapest is worth its YAML."""
 
@@ -46,6 +51,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def lowest_share(self) -> float:
         """Of both parts of the trace."""
         return min(self.first_share, self.rest_share)
+
+    def outcome(self, wanted_share: float) -> str:
+        """``kept``: proven. ``close``: what was tried keeps the share, without the margin or not by every seed."""
+        return "kept" if self.met else "close" if self.lowest_share >= wanted_share else "missed"
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +140,7 @@ def advise(
         needs=None,
         replay=_replay(request, best, given),
         control=f"penstock control --kafka HOST:PORT --topic TOPIC --group GROUP --scaler {shlex.quote(best.scaler)} "
-        f"{given} --max-replicas {limit} --slo {request.slo:g} -- YOUR COMMAND",
+        f"{given} --max-replicas {limit} --slo {duration_text(request.slo)} -- YOUR COMMAND",
         manifests=manifests,
     )
 
@@ -156,7 +165,7 @@ def _met(
     if others:
         parts.append(f"the next, {others[0].scaler}, costs {_more(others[0], best)}")
     if best_published is None:
-        parts.append("with published settings none meets it")
+        parts.append("with published settings none is proven to meet it")
     elif not best.published:
         parts.append(
             f"with published settings the cheapest is {best_published.scaler}, {_cost(best_published)}, "
@@ -208,7 +217,7 @@ def _more(row: Row, best: Row) -> str:
 
 
 def _cost(row: Row) -> str:
-    return f"{one_decimal(row.replica_minutes)} replica-minutes ({money(row.money)})"
+    return f"{one_decimal(row.replica_minutes)} replica-minutes (cost {money(row.money)})"
 
 
 def _setting(row: Row) -> tuple[tuple[str, Any], ...]:
@@ -235,15 +244,19 @@ def _written(value: Any) -> str:
 
 def _replay(request: AdviceRequest, best: Row, given: str) -> str:
     """The command that plays the whole trace; options of the load and the fleet as they were given."""
-    words = ["penstock", "replay", str(request.trace), "--slo", f"{request.slo:g}"]
+    words = ["penstock", "replay", str(request.trace), "--slo", duration_text(request.slo)]
     for field in fields(type(request).__mro__[1]):
         value = getattr(request, field.name)
         if field.name in ("trace", "slo", "settings") or value == field.default:
             continue
         option = f"--{field.name.replace('_', '-')}"
-        words += [option] if value is True else [option, f"{value:g}" if isinstance(value, float) else str(value)]
+        if value is True:
+            words.append(option)
+        else:
+            number = duration_text if field.name in DURATIONS else "{:g}".format
+            words += [option, number(value) if isinstance(value, float) else str(value)]
     phase_s = best.setting.get(TICK_PHASE, request.tick_phase)
-    words += ["--scaler", best.scaler] + ([] if phase_s is None else ["--tick-phase", f"{phase_s:g}"])
+    words += ["--scaler", best.scaler] + ([] if phase_s is None else ["--tick-phase", duration_text(phase_s)])
     return f"{shlex.join(words)} {given}".rstrip()
 
 
@@ -254,6 +267,13 @@ def conditions(request: AdviceRequest, minutes: float) -> str:
         f"by {request.seeds} seeds; assumed: start-up of a replica {duration(request.start_up)}, rebalance "
         f"{duration(REBALANCE_S)}, {duration(request.service_time)} an event"
     )
+
+
+def introduction(name: str, advice: Advice) -> str:
+    """Why the YAML of a scaler is there."""
+    if advice.best is not None and name == advice.best.scaler:
+        return f"{name}, the advised scaler, with exactly these settings"
+    return f"{name} keeps the share, too, and costs at most a tenth more"
 
 
 def setting_text(row: Row) -> str:
@@ -271,7 +291,7 @@ def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
     for row in rows:
         table.add_row(
             escape(row.scaler) + ("*" if is_emulated(row.scaler) else ""),
-            f"[{'green' if row.met else 'red'}]{'✓' if row.met else '✗'} {share(row.rest_share, unit=False)}[/]",
+            f"{MARKS[row.outcome(wanted_share)]} {share(row.rest_share, unit=False)}[/]",
             f"{100 * (row.lowest_share - wanted_share):+.2f}",
             duration(row.p99_s),
             one_decimal(row.replica_minutes),
@@ -279,6 +299,8 @@ def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
             escape(setting_text(row)),
         )
     notes = ["margin: points between the lowest share of both parts and the wanted one"]
+    if any(row.outcome(wanted_share) == "close" for row in rows):
+        notes.append(f"≈: {CLOSE_MEANS}")
     if any(is_emulated(row.scaler) for row in rows):
         notes.append("* emulated: our own version of another system's scaler")
     table.caption = "\n".join(notes)

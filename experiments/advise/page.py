@@ -1,6 +1,8 @@
 """The advice as a page: ``report.html`` in its folder."""
 
-from experiments.advise.advice import Row, conditions, setting_text
+import shlex
+
+from experiments.advise.advice import CLOSE_MEANS, Row, conditions, introduction, setting_text
 from experiments.advise.session import Found, Session
 from report.groups import EMULATED, is_emulated
 from report.page import write_advice
@@ -8,8 +10,8 @@ from report.tables import Cell, HtmlTable, Number, number
 from report.wording import duration, money, one_decimal, share
 
 HEADERS = (
-    "scaler", "SLO", "setting", "within SLO, chosen on", "within SLO, proven on", "margin", "p99", "replica-minutes",
-    "cost",
+    "scaler", "SLO", "setting", "within SLO, where chosen", "within SLO, where proven", "margin", "p99",
+    "replica-minutes", "cost",
 )  # fmt: skip
 NAMES = ("scaler", "met", "setting", "first_share", "rest_share", "margin", "p99_s", "replica_minutes", "money")
 
@@ -29,17 +31,26 @@ def write_page(session: Session, found: Found) -> None:
             *(f"Warning: {warning}" for warning in (*session.plan.warnings, session.plan.hopeless) if warning),
         ),
         scalers=HtmlTable("Scalers at their best", HEADERS, cells, "text advice", numeric_from=3, names=NAMES),
-        commands={name: line for name, line in (("Play it", advice.replay), ("Deploy it", advice.control)) if line},
-        manifests=advice.manifests,
+        commands={
+            name: on_lines(line) for name, line in (("Play it", advice.replay), ("Deploy it", advice.control)) if line
+        },
+        manifests={name: (introduction(name, advice), text) for name, text in advice.manifests.items()},
+        close=CLOSE_MEANS if any(row.outcome(request.share) == "close" for row in found.rows) else "",
         emulated=any(is_emulated(row.scaler) for row in found.rows),
     )
+
+
+def on_lines(command: str) -> str:
+    """The same for a shell, with each option on a line."""
+    words = (("\\\n  " if word.startswith("--") else "") + shlex.quote(word) for word in shlex.split(command))
+    return " ".join(words)
 
 
 def _cells(row: Row, wanted_share: float) -> list[Cell]:
     margin = row.lowest_share - wanted_share
     return [
         row.scaler + (EMULATED if is_emulated(row.scaler) else ""),
-        "kept" if row.met else "missed",
+        row.outcome(wanted_share),
         setting_text(row),
         number(row.first_share, share),
         number(row.rest_share, share),

@@ -10,17 +10,23 @@ from typing import Final
 
 import msgspec
 
-from experiments.advise.settings import Setting, Space
-from experiments.advise.trial import Limits, Outcome
+from experiments.advise.settings import AROUND, Setting, Space
+from experiments.advise.trial import NO_LIMITS, Limits, Outcome
 from experiments.advise.trials import PartName, Trials, Wanted
 from experiments.advise.workers import CarryOut
 
 PARTS: Final[tuple[PartName, ...]] = ("first", "rest")
-TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25)
+SCOUTS: Final = 13
+"""Settings of each scaler that are tried first: what is cheap among them limits the cost of all others."""
+TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.1, 1.1)
 """Rounds of refinement around the best settings: a scaler whose best costs so many times the cheapest of all is refined
 no further.
 """
-GIVEN_UP_LATE: Final = 5.0
+STALLED: Final = 0.99
+"""And so is one whose best was made no cheaper than so many times by two rounds in a row."""
+JOINT: Final = 5
+"""Of the settings of a round, so many differ from good ones in several parameters at once."""
+GIVEN_UP_LATE: Final = 3.0
 """A trial is given up when so many times the late events that are allowed are late, of the whole length."""
 GIVEN_UP_COST: Final = 1.6
 """Or when it has cost so many times the cheapest known that keeps the share."""
@@ -28,16 +34,22 @@ TRIED_S: Final = 36_000.0
 """Simulated time that a scaler gets on a whole first part after the excerpt, and on the rest, in each step."""
 FEWEST: Final = 3
 """Settings in such a step, however long the part is."""
-PROVEN: Final = 8
+PROVEN: Final = 6
 """Settings of a scaler that are proven on the rest: as many from its cheapest to its safest."""
-CHEAPEST: Final = 12
+CHEAPEST: Final = 8
 """And its cheapest ones."""
 RESCUED: Final = 8
 """Settings of a scaler that are proven at a time where none of those was."""
 RESCUES: Final = 9
 """How often."""
+FINALISTS: Final = 5
+"""The cheapest settings of all scalers are proven by all seeds, whether a cheaper one of their scaler is or not."""
 CLOSE: Final = 1.1
-"""Settings that cost at most so many times the cheapest are proven by all seeds."""
+"""A scaler that costs at most so many times the cheapest proven one gets further proofs."""
+FURTHER: Final = 12
+"""Settings in each of these steps."""
+STEPS: Final = 3
+"""How many of them."""
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +92,7 @@ class Search:
         self._phase = phase
         self._seen: dict[tuple[PartName, str], dict[Setting, Outcome]] = {}
         self._part: PartName = "first"
+        self._best_costs: dict[tuple[PartName, str], list[float]] = {}
 
     # --- on the first part -------------------------------------------------------------------------------------------
 
@@ -88,7 +101,8 @@ class Search:
         seed = self._seeds[0]
         self._part = "excerpt" if "excerpt" in self._trials.parts else "first"
         self._phase("settings")
-        self._measure(spaces, lambda space: space.first(seed))
+        self._measure(spaces, lambda space: space.first(seed)[:SCOUTS])
+        self._measure(spaces, lambda space: space.first(seed)[SCOUTS:])
         for number, too_dear in enumerate(TOO_DEAR):
             self._phase(f"refinement {number + 1} of {len(TOO_DEAR)}")
             self._refine(spaces, too_dear)
@@ -103,28 +117,43 @@ class Search:
             self._phase("whole first part, refinement")
             self._refine(spaces, TOO_DEAR[-1], self._affordable("first"))
 
-    def _refine(self, spaces: Sequence[Space], too_dear: float, most: int | None = None) -> None:
+    def _refine(self, spaces: Sequence[Space], too_dear: float, most: int = AROUND) -> None:
+        """``most`` settings of a scaler that is close to the cheapest, half as many of others."""
         cheapest = min(self._costs(space.scaler) for space in spaces)
 
         def around(space: Space) -> list[Setting]:
-            tried = self._tried(space.scaler)
-            return space.around(self._good(space.scaler), tried, lambda one, other: tried[one] == tried[other])[:most]
+            tried, scaler = self._tried(space.scaler), space.scaler
+            count = most if self._costs(scaler) <= CLOSE * cheapest else max(1, most // 2)
+            mixed = space.joint([*_spread(self._front(scaler), JOINT), *self._cheapest(scaler)[: JOINT // 2]], tried)
+            near = space.around(self._good(scaler), tried, lambda one, other: tried[one] == tried[other])
+            mixed = mixed[: max(count * JOINT // AROUND, count - len(near))]
+            return list(dict.fromkeys([*near[: count - len(mixed)], *mixed]))
 
-        self._measure([space for space in spaces if self._promises(space.scaler) <= too_dear * cheapest], around)
+        promising = [space for space in spaces if self._promises(space.scaler) <= too_dear * cheapest]
+        self._measure([space for space in promising if not self._stalls(space.scaler)], around)
+
+    def _stalls(self, scaler: str) -> bool:
+        """Called before each round; whether the last two of them have made its best no cheaper."""
+        costs = self._best_costs.setdefault((self._part, scaler), [])
+        costs.append(self._costs(scaler))
+        return len(costs) > 2 and costs[-3] < inf and costs[-1] > STALLED * costs[-3]
 
     def _affordable(self, part: PartName) -> int:
         """Settings of a scaler that one step tries on a part after the excerpt."""
         return max(FEWEST, round(TRIED_S / (60 * self._trials.parts[part].minutes)))
 
     def _promising(self, scaler: str, cheapest: float) -> list[Setting]:
-        """Settings for the whole first part: half of them the cheapest on the excerpt, the others from there to the
-        safest; also some that keep a little less than the share there. Few of a scaler that is far dearer than another.
+        """Settings for the whole first part: a quarter of them the cheapest on the excerpt, a quarter from there to the
+        dearest, half of them from there to the safest; also some that keep a little less than the share there. Few of a
+        scaler that is far dearer than another.
         """
         late, most = 1 - self._share, self._affordable("first")
         front = self._front(scaler, 1 - 2 * late)
         if not front or self._costs(scaler) > TOO_DEAR[-1] * cheapest:
             return self._few(scaler, most)
-        return list(dict.fromkeys([*_spread(front, most - most // 2), *self._cheapest(scaler)[: most // 2]]))
+        cheapest_first, quarter = self._cheapest(scaler), most // 4
+        some = _spread(cheapest_first[quarter:], quarter)
+        return list(dict.fromkeys([*_spread(front, most - 2 * quarter), *cheapest_first[:quarter], *some]))
 
     def _measure(self, spaces: Sequence[Space], settings: Callable[[Space], Iterable[Setting]]) -> None:
         least_cost = min((self._costs(space.scaler) for space in spaces), default=inf)
@@ -197,12 +226,34 @@ class Search:
             for setting in (*self._published(space.scaler), *self._shortlist(space.scaler, cheapest))
         }
         proofs = self._prove(list(chosen))
-        for space in sorted(spaces, key=lambda space: self._costs(space.scaler)):
+        by_cost = sorted(spaces, key=lambda space: self._costs(space.scaler))
+        for space in by_cost:
             if not any(proof.met for proof in proofs if proof.scaler == space.scaler):
-                proofs += self._rescue(
-                    space.scaler, chosen, min((each for each in proofs if each.met), key=_cost, default=None)
-                )
+                proofs += self._rescue(space.scaler, chosen, _best(proofs))
+        for space in by_cost:
+            proofs += self._further(space.scaler, proofs)
         return sorted(proofs, key=lambda each: (not each.met, each.cost if each.met else -each.least_share))
+
+    def _further(self, scaler: str, proofs: Sequence[Proof]) -> list[Proof]:
+        """More proofs of a scaler that is close to the cheapest: its other settings that meet the SLO on the first
+        part, from those that cost as much there as the proven one downwards, for as long as one is cheaper.
+        """
+        tried, found = self._tried(scaler), list[Proof]()
+        known = {each.setting for each in proofs if each.scaler == scaler}
+        for _ in range(STEPS):
+            best, own = _best([*proofs, *found]), _best([p for p in (*proofs, *found) if p.scaler == scaler])
+            if best is None or own is None or own.cost > CLOSE * best.cost:
+                break
+            most = self._trials.outcomes[self._wanted(scaler, own.setting)].replica_minutes
+            left = [each for each in self._cheapest(scaler) if tried[each].replica_minutes <= most]
+            batch = [each for each in left if each not in known][-min(FURTHER, self._affordable("rest")) :]
+            known.update(batch)
+            limits = Limits(late_share=1 - self._share, replica_minutes=own.cost)
+            new = self._prove([(scaler, each) for each in batch], limits)
+            found += new
+            if not any(each.met and each.cost < own.cost for each in new):
+                break
+        return found
 
     def _rescue(self, scaler: str, chosen: Collection[tuple[str, Setting]], best: Proof | None) -> list[Proof]:
         """More proofs of a scaler of which none was met: its other settings that meet the SLO on the first part, the
@@ -250,16 +301,18 @@ class Search:
             did.setdefault((round(tried[each].slo_share, 4), f"{tried[each].replica_minutes:.3g}"), each)
         return list(did.values())
 
-    def _prove(self, chosen: Sequence[tuple[str, Setting]]) -> list[Proof]:
-        """By the first seed; then by every seed what is not far from the cheapest, and of each scaler one setting after
-        the other until one is proven.
+    def _prove(self, chosen: Sequence[tuple[str, Setting]], limits: Limits = NO_LIMITS) -> list[Proof]:
+        """By the first seed; then by every seed the cheapest of all, and of each scaler one setting after the other
+        until one is proven. What exceeds ``limits`` on the rest is not proven.
         """
         first, *others = self._seeds
-        self._trials.measure((Wanted(*each, part, first) for each in chosen for part in PARTS), self._carry_out)
+        self._trials.measure((Wanted(*each, "first", first) for each in chosen), self._carry_out)
+        self._trials.measure((Wanted(*each, "rest", first) for each in chosen), self._carry_out, limits)
         passed = [each for each in chosen if all(self._meets(Wanted(*each, part, first)) for part in PARTS)]
         costs = {each: self._trials.outcomes[Wanted(*each, "rest", first)].replica_minutes for each in passed}
         passed.sort(key=lambda each: costs[each])
-        close = [each for each in passed if not each[1] or costs[each] <= CLOSE * costs[passed[0]]]
+        cheapest_of_each = {each[0]: each for each in reversed(passed)}.values()
+        close = list(dict.fromkeys([*(each for each in passed if not each[1]), *passed[:FINALISTS], *cheapest_of_each]))
         left = [each for each in passed if each not in close]
         while close:
             wanted = (Wanted(*each, part, seed) for each in close for part in PARTS for seed in others)
@@ -305,6 +358,11 @@ class Search:
 
 def _cost(proof: Proof) -> float:
     return proof.cost
+
+
+def _best(proofs: Iterable[Proof]) -> Proof | None:
+    """The cheapest that is met."""
+    return min((each for each in proofs if each.met), key=_cost, default=None)
 
 
 def _spread(front: Sequence[Setting], most: int) -> list[Setting]:

@@ -17,7 +17,7 @@ TICK_PHASE: Final = "--tick-phase"
 TICK_PHASES_S: Final = (0.1, 0.35, 0.6, 0.85)
 FIRST: Final = 40
 """Settings of a scaler that are tried before any is refined."""
-AROUND: Final = 24
+AROUND: Final = 16
 """Settings that one round of refinement tries."""
 
 Setting = tuple[tuple[str, Any], ...]
@@ -42,7 +42,7 @@ class Space:
         combinations = math.prod(sizes)
         drawn: Iterable[Sequence[Any]] = product(*(self.values[name] for name in names))
         if combinations > FIRST:
-            rng = np.random.default_rng([seed, zlib.crc32(self.scaler.encode())])
+            rng = self._rng(seed)
             drawn = [
                 [values[rng.integers(len(values))] for values in (self.values[name] for name in names)]
                 for _ in range(FIRST)
@@ -56,21 +56,52 @@ class Space:
         alike: Callable[[Setting, Setting], bool] = lambda _, __: False,
     ) -> list[Setting]:
         """New settings that differ from a good one in one parameter: the nearest values that were tried, the middles
-        between them, and every other choice of what is no number. In turn from each good one. Where two settings that
-        were tried did the same (``alike``), nothing between or behind them is tried.
+        between them, and every other choice of what is no number. In turn from each good one; of each in an order that
+        is drawn, so that no parameter comes first in every round. Where two settings that were tried did the same
+        (``alike``), nothing between or behind them is tried.
         """
         known = {name: {*self.values[name], *_tried_values(name, tried)} for name in self.values}
-        of_each = [
-            [
-                _setting({**dict(base), name: value}.items())
-                for name, values in known.items()
-                for value in self._near(name, base, values, tried, alike)
-            ]
-            for base in good
-            if base
-        ]
+        rng = self._rng(len(tried))
+        of_each = []
+        for base in good:
+            if base:
+                moves = [
+                    _setting({**dict(base), name: value}.items())
+                    for name, values in known.items()
+                    for value in self._near(name, base, values, tried, alike)
+                ]
+                of_each.append([moves[number] for number in rng.permutation(len(moves))])
         found = (each for turn in zip_longest(*of_each) for each in turn if each is not None)
         return list(islice((each for each in dict.fromkeys(found) if each not in tried), AROUND))
+
+    def joint(self, good: Sequence[Setting], tried: Collection[Setting]) -> list[Setting]:
+        """New settings between two good ones, which differ in several parameters at once: each value is that of either,
+        or of numbers the middle. Drawn.
+        """
+        bases = [dict(each) for each in good if each]
+        if len(bases) < 2:
+            return []
+        rng = self._rng(len(tried))
+        found: dict[Setting, None] = {}
+        for _ in range(2 * AROUND):
+            one, other = (bases[number] for number in rng.choice(len(bases), 2, replace=False))
+            mixed = {
+                name: self._mixed(
+                    name, one.get(name, other.get(name)), other.get(name, one.get(name)), int(rng.integers(3))
+                )
+                for name in one | other
+            }
+            if (child := _setting(mixed.items())) not in tried:
+                found[child] = None
+        return list(islice(found, AROUND))
+
+    def _mixed(self, name: str, one: Any, other: Any, choice: int) -> Any:
+        if choice == 2 and not isinstance(one, str | bool):
+            return self._rounded(name, _middle(one, other)) if one != other else one
+        return other if choice == 1 else one
+
+    def _rng(self, *seed: int) -> np.random.Generator:
+        return np.random.default_rng([*seed, zlib.crc32(self.scaler.encode())])
 
     def _near(
         self,
@@ -91,7 +122,7 @@ class Space:
                 neighbour = _setting({**dict(base), name: each}.items())
                 if neighbour not in tried or not alike(base, neighbour):
                     ends.append((value, each))
-        middles = [math.sqrt(a * b) if a > 0 and b > 0 else (a + b) / 2 for a, b in ends]
+        middles = [_middle(a, b) for a, b in ends]
         # Beyond the last value that was tried, as far again as to the one before.
         outside = [2 * value - each for _, each in ends] if None in (below, above) else []
         nearby = [*(each for _, each in ends), *middles, *(each for each in outside if each > 0)]
@@ -126,6 +157,11 @@ def space_of(scaler: str, kind: ScalerClass, facts: Mapping[str, Any], *, tick_p
         values[TICK_PHASE] = TICK_PHASES_S
     steps = {name: candidates[name].step for name in values if name in candidates and candidates[name].step}
     return Space(scaler, values, whole, steps)
+
+
+def _middle(one: float, other: float) -> float:
+    """Geometric where both are positive."""
+    return math.sqrt(one * other) if one > 0 and other > 0 else (one + other) / 2
 
 
 def _on_step(value: float, step: float) -> float:

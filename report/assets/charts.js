@@ -3,6 +3,7 @@
 (() => {
   const figures = JSON.parse(document.getElementById("figures").textContent);
   const SVG = "http://www.w3.org/2000/svg";
+  const HEAD = 30;  // height of a panel's heading, clear of the highest tick
   const SIGNS = {
     up: "M0-6 5.5 4H-5.5z", down: "M0 6 5.5-4H-5.5z", reassign: "M0-4.5 4.5 0 0 4.5-4.5 0z",
     dot: "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0z", cross: "M-5-5 5 5M-5 5 5-5",
@@ -87,7 +88,7 @@
     const left = 14 + 7.2 * Math.max(...names.map((text) => text.length)), right = 16, inner = width - left - right;
     const axis = { ...figure.x, ...(state.zoom ?? {}) }, x = place(axis);
     const px = (v) => x.at(v) * inner;
-    const height = figure.panels.reduce((sum, panel) => sum + 24 + panel.height + 12, 0) + 36;
+    const height = figure.panels.reduce((sum, panel) => sum + HEAD + panel.height + 12, 0) + 36;
     const svg = document.createElementNS(SVG, "svg");
     for (const [name, value] of Object.entries({ width, height, role: "img", "aria-label": figure.label })) svg.setAttribute(name, value);
     holder.querySelector("svg")?.remove();
@@ -96,12 +97,12 @@
     let top = 0;
     state.panels = figure.panels.map((panel) => {
       const yAxis = panel.y, y = place(yAxis), py = (v) => panel.height * (1 - y.at(v));
-      const heading = add(svg, "text", { x: 0, y: top + 15 });
-      if (panel.colour) add(svg, "rect", { x: 0, y: top + 6, width: 11, height: 11, rx: 3, fill: panel.colour });
+      const heading = add(svg, "text", { x: 0, y: top + 13 });
+      if (panel.colour) add(svg, "rect", { x: 0, y: top + 4, width: 11, height: 11, rx: 3, fill: panel.colour });
       if (panel.title) add(heading, "tspan", { class: "title", x: panel.colour ? 18 : 0 }, panel.title);
       if (panel.title) fit(heading.lastChild, width - 34 - 7 * (yAxis.title?.length ?? 0));
       if (yAxis.title) add(heading, "tspan", { class: "unit", dx: panel.title ? 8 : 0 }, yAxis.title);
-      top += 24;
+      top += HEAD;
       const frame = add(svg, "g", { transform: `translate(${left} ${top})` });
       for (const [v, text] of panel.heat ? [] : ticks(yAxis, panel.height, 30)) {
         add(frame, "line", { class: "grid", x1: 0, x2: inner, y1: py(v), y2: py(v) });
@@ -114,10 +115,11 @@
       }
       if (panel.heat) drawHeat(area, frame, panel, px);
       for (const line of panel.lines ?? []) if (!state.hidden.has(line.name)) drawLine(area, line, px, py, panel.height);
-      for (const rule of [...(figure.rules ?? []), ...(panel.rules ?? [])]) drawRule(frame, rule, px, py, inner, panel.height, panel === figure.panels[0]);
       const points = (panel.marks ?? []).filter((mark) => !state.hidden.has(mark.name)).flatMap((mark) => mark.x.map((v, i) => ({
         x: left + px(v), y: py(mark.y[i]), inside: px(v) >= -1 && px(v) <= inner + 1, mark, text: mark.text?.[i] ?? "",
       })));
+      const occupied = points.filter((point) => point.inside).map((point) => [point.x - left, point.y]);
+      for (const rule of [...(figure.rules ?? []), ...(panel.rules ?? [])]) drawRule(frame, rule, px, py, inner, panel.height, panel === figure.panels[0], occupied);
       for (const point of points) if (point.inside) drawMark(frame, point, left, px, py);
       drawLabels(frame, points, left, inner, panel.height);
       const drawn = { panel, top, y, points };
@@ -173,7 +175,7 @@
     for (const [level, d] of levels) add(area, "path", { d, class: "heat", "fill-opacity": 0.06 + 0.094 * level });
   };
 
-  const drawRule = (frame, rule, px, py, inner, height, named) => {
+  const drawRule = (frame, rule, px, py, inner, height, named, occupied) => {
     const at = rule.axis === "x" ? px(rule.at) : py(rule.at);
     if (at < 0 || at > (rule.axis === "x" ? inner : height)) return;
     const ends = rule.axis === "x" ? { x1: at, x2: at, y1: 0, y2: height } : { x1: 0, x2: inner, y1: at, y2: at };
@@ -182,7 +184,17 @@
     const end = rule.axis === "x" && at > 0.6 * inner, place = rule.axis === "x"
       ? { x: end ? at - 5 : at + 5, y: 14, "text-anchor": end ? "end" : "start" }
       : { x: inner - 4, y: at - 5 < 12 ? at + 15 : at - 5, "text-anchor": "end" };
-    add(frame, "text", { ...place, fill: rule.colour, class: "halo" }, rule.text);
+    const text = add(frame, "text", { ...place, fill: rule.colour, class: "halo" }, rule.text);
+    // At the other end, if a point would cover it here and none does there.
+    const covered = () => {
+      const box = text.getBBox();
+      return occupied.some(([x, y]) => x > box.x - 9 && x < box.x + box.width + 9 && y > box.y - 9 && y < box.y + box.height + 9);
+    };
+    const move = (x, anchor) => { text.setAttribute("x", x); text.setAttribute("text-anchor", anchor); };
+    if (rule.axis !== "x" && covered()) {
+      move(4, "start");
+      if (covered()) move(place.x, place["text-anchor"]);
+    }
   };
 
   const drawMark = (frame, point, left, px, py) => {
@@ -193,7 +205,7 @@
     }
     const open = mark.sign === "cross" || mark.open;
     add(frame, "path", {
-      d: SIGNS[mark.sign], transform: `translate(${at} ${point.y})`, fill: open ? "var(--paper)" : mark.colour,
+      class: "mark", d: SIGNS[mark.sign], transform: `translate(${at} ${point.y})`, fill: open ? "var(--paper)" : mark.colour,
       stroke: mark.colour, "stroke-width": open ? 2.4 : 0,
     });
   };

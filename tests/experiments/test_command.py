@@ -331,7 +331,7 @@ def test_a_fleet_of_no_replicas_is_one_line(tmp_path: Path, monkeypatch: pytest.
     asked = "run binpack-workload-1 --scaler linear --world sim --max-replicas 0"
     said = CliRunner().invoke(build(), asked.split())
     assert isinstance(said.exception, PenstockError)
-    assert str(said.exception) == "--max-replicas 0: a fleet has at least 1 replica at most"
+    assert str(said.exception) == "--max-replicas 0: has to be at least 1"
 
 
 # --- options of run and compare --------------------------------------------------------------------------------------

@@ -109,3 +109,28 @@ def test_a_report_has_the_lower_bound_where_it_is_known(folder: Path, monkeypatc
     monkeypatch.setattr("penstock.compiled.COMPILED", False)
     interpreted = run_in_sim(folder)
     assert "lower bound for 99 %" not in (interpreted / "report.html").read_text("utf-8")
+
+
+def test_a_run_is_named_as_it_is_listed(folder: Path) -> None:
+    one = write_run(folder, Toy(seconds=10))
+    assert "nothing differs" in penstock("runs", "diff", one.path.name, one.path).stdout
+    assert penstock("runs", "delete", one.path.name, "--yes").exit_code == 0
+    assert not one.path.exists()
+
+
+def test_an_advice_is_listed_with_its_share_and_not_as_unfinished(folder: Path, opened: list[str]) -> None:
+    for name, best in (("20260101T000000Z-advise-a", {"rest_share": 0.994}), ("20260101T000000Z-advise-b", None)):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "request.json").write_text("{}")
+        (folder / name / "advice.json").write_text(json.dumps({"best": best}))
+    (folder / "20260101T000000Z-advise-c").mkdir()
+    (folder / "20260101T000000Z-advise-c" / "request.json").write_text("{}")
+    lines = penstock("runs", "list").stdout.splitlines()[1:]
+    assert [("advice" in line, "99.4" in line, "unfinished" in line) for line in lines] == [
+        (False, False, True),
+        (True, False, False),
+        (True, True, False),
+    ]
+    assert penstock("runs", "open").exit_code == 0
+    page = Path(opened[0]).read_text("utf-8")
+    assert page.count(">advice<") == 2 and page.count(">unfinished<") == 1 and "In a chart" not in page

@@ -3,7 +3,7 @@
 import pytest
 import typer
 
-from penstock.durations import duration_s
+from penstock.durations import duration_s, duration_text
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,11 @@ def test_a_number_with_a_unit_or_in_seconds(text: str | float, seconds: float) -
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="such as 500ms, 5m or 1h"):
         duration_s(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.5, "500ms"), (0.00528, "5.28ms"), (1.2, "1.2s"), (0.0, "0s"), (3600.0, "3600s")]
+)
+def test_a_duration_is_written_as_it_is_read(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
+    assert duration_s(text) == pytest.approx(seconds)

@@ -8,8 +8,17 @@ window.outside = () => [...document.querySelectorAll("body *")]
 window.overlaps = () => [...document.querySelectorAll(".chart > svg")].flatMap((svg) => {
   const texts = [...svg.querySelectorAll(".tick, .title, .unit")].map((text) => [text.textContent, text.getBoundingClientRect()]);
   const meet = (a, b) => a.width && b.width && a.left < b.right - 1 && b.left < a.right - 1
-    && a.top < b.bottom - 4 && b.top < a.bottom - 4;
+    && a.top < b.bottom - 2 && b.top < a.bottom - 2;
   return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => [one, other]));
+});
+
+// Names of lines that a point covers.
+window.covered = () => [...document.querySelectorAll(".chart > svg")].flatMap((svg) => {
+  const marks = [...svg.querySelectorAll(".mark")].map((mark) => mark.getBoundingClientRect());
+  return [...svg.querySelectorAll(".halo")].filter((text) => {
+    const box = text.getBoundingClientRect();
+    return marks.some((mark) => mark.left < box.right && box.left < mark.right && mark.top < box.bottom - 3 && box.top + 3 < mark.bottom);
+  }).map((text) => text.textContent);
 });
 
 window.serious = async () => (await axe.run()).violations

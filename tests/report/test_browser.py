@@ -4,6 +4,7 @@ rules of axe-core are checked where PENSTOCK_AXE names its axe.min.js (`npm pack
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from penstock.runspec import Fault
 from report.analysis.run_data import RunData
-from report.page import write_index, write_report
+from report.page import write_advice, write_index, write_report
+from report.tables import HtmlTable, Number
 from tests.experiments.synthetic import Toy, write_run
 from tests.support.browser import CHROMIUM, Browser, browser
 
@@ -56,6 +58,31 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    setting = "behavior true, metric backlog, min_replicas 2, stabilisation_s 30.0, target_rate_per_s 120.0"
+    rows = [
+        ["keda-kafka (emulated)", "kept", setting, Number("99.4 %", 0.994), Number("+0.40", 0.4), Number("21.1", 21.1)],
+        ["rps", "close", "as published", Number("99.0 %", 0.9903), Number("+0.03", 0.03), Number("24.0", 24.0)],
+    ]
+    headers = ("scaler", "SLO", "setting", "within SLO, proven on", "margin", "replica-minutes")
+    out = tmp_path_factory.mktemp("advice") / "report.html"
+    write_advice(
+        out,
+        title=f"Which scaler for {'long-name-' * 6}.csv?",
+        sentence=f"Cheapest that meets the SLO: keda-kafka, because it keeps 99.4 % {'of the events ' * 20}.",
+        context=["302 trials."],
+        scalers=HtmlTable("Scalers at their best", headers, rows, "text advice", numeric_from=3),
+        commands={"Deploy it": f"penstock control {'--set keda-kafka.target_per_replica=100.0 ' * 12}-- YOUR COMMAND"},
+        manifests={
+            "keda-kafka": ("keda-kafka, the advised scaler", "kind: ScaledObject\nspec:\n  minReplicaCount: 2\n")
+        },
+        emulated=True,
+        close="keeps the share",
+    )
+    return out
+
+
 def opened(chromium: Browser, page: Path, width: int, *, dark: bool = False) -> Browser:
     """With everything unfolded and drawn."""
     chromium.open(page, width=width, dark=dark)
@@ -69,7 +96,7 @@ def opened(chromium: Browser, page: Path, width: int, *, dark: bool = False) -> 
 
 
 @WINDOWS
-@pytest.mark.parametrize("which", ["page", "index"])
+@pytest.mark.parametrize("which", ["page", "index", "advice"])
 def test_nothing_lies_off_screen_nothing_overlaps_and_the_console_is_silent(
     chromium: Browser, request: pytest.FixtureRequest, which: str, width: int, dark: bool
 ) -> None:
@@ -77,13 +104,14 @@ def test_nothing_lies_off_screen_nothing_overlaps_and_the_console_is_silent(
     assert shown.run("document.documentElement.scrollWidth") <= width
     assert shown.run("outside()") == []
     assert shown.run("overlaps()") == []
+    assert shown.run("covered()") == [], "names of lines below a point"
     assert shown.run("[...document.querySelectorAll('.tick')].filter((each) => each.textContent.includes('e+'))") == []
     assert shown.problems == []
 
 
 @pytest.mark.skipif(not AXE, reason="PENSTOCK_AXE names no axe.min.js")
 @WINDOWS
-@pytest.mark.parametrize("which", ["page", "index"])
+@pytest.mark.parametrize("which", ["page", "index", "advice"])
 def test_axe_finds_no_serious_violation(
     chromium: Browser, request: pytest.FixtureRequest, which: str, width: int, dark: bool
 ) -> None:
@@ -92,6 +120,22 @@ def test_axe_finds_no_serious_violation(
     assert shown.run("serious()") == []
     shown.run("document.querySelector('h1').style.color = 'var(--grid)'")
     assert [rule for rule, _ in shown.run("serious()")] == ["color-contrast"], "axe finds what is wrong"
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_name_of_the_wanted_share_gives_way_to_a_point(
+    chromium: Browser, page: Path, tmp_path: Path, width: int
+) -> None:
+    before, text, after = re.split(r'(?<=id="figures">)(.*?)(?=</script>)', page.read_text("utf-8"), maxsplit=1)
+    figures = json.loads(text)
+    scatter = next(each for each in figures.values() if each.get("pick"))
+    dearest = max(scatter["panels"][0]["marks"], key=lambda mark: mark["x"][0])
+    dearest["y"] = [next(rule["at"] for rule in scatter["rules"] if rule["axis"] == "y")]
+    dearest["across"] = None
+    moved = tmp_path / "report.html"
+    moved.write_text(f"{before}{json.dumps(figures)}{after}", encoding="utf-8")
+    shown = opened(chromium, moved, width)
+    assert shown.run("covered()") == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -73,7 +73,7 @@ def test_the_page_of_an_advice_has_its_yaml_and_no_markup_of_others(tmp_path: Pa
         context=["2 trials."],
         scalers=scalers,
         commands={"Play it": "penstock replay a.csv"},
-        manifests={"hpa": "kind: <HPA>"},
+        manifests={"hpa": ("hpa costs a tenth more", "kind: <HPA>")},
         emulated=False,
     )
     page = out.read_text("utf-8")

@@ -98,3 +98,39 @@ def test_a_dear_scaler_that_is_proven_is_not_the_answer_while_a_cheaper_one_may_
     search.choose([SPACE, static, fooled])
     best = search.prove([SPACE, static, fooled])[0]
     assert (best.scaler, best.met) == ("any", True) and best.cost < 5
+
+
+def test_a_scaler_that_two_rounds_made_no_cheaper_is_refined_no_further() -> None:
+    flat = Space("flat", {"replicas": (1.0, 2.0, 4.0, 8.0)}, ())
+
+    def does(each: Wanted) -> tuple[float, float]:
+        if each.scaler == "flat":
+            return 0.995 + 1e-4 * replicas_of(each.setting), 3.1
+        return enough({"first": 3.0})(each)
+
+    land = Landscape(does, {"first": 5, "rest": 5})
+    asked: dict[int, list[str]] = {}
+
+    def phase(_: str) -> None:
+        asked[len(asked)] = [each.scaler for each in land.asked[sum(map(len, asked.values())) :]]
+
+    search = Search(cast(Trials, land), cast(Any, None), wanted_share=0.99, seeds=(1, 2), phase=phase)
+    search.choose([SPACE, flat])
+    phase("after the last")
+    refined = list(asked.values())[2:]
+    assert [names.count("flat") > 0 for names in refined[:4]] == [True, True, False, False]
+    assert refined[2].count("any") > 0
+
+
+def test_settings_between_a_proven_one_and_those_that_failed_are_proven_too() -> None:
+    # On the first part all of them keep the share, the dearer ones more of it; on the rest 3.4 replicas are needed.
+    space = Space("any", {"replicas": tuple(2 + number / 10 for number in range(40))}, ())
+
+    def does(each: Wanted) -> tuple[float, float]:
+        replicas = float(dict(each.setting).get("replicas", 9.0))
+        share = min(1.0, 0.99 + 0.002 * (replicas - 2)) if each.part == "first" else 1.0 if replicas > 3.35 else 0.9
+        return share, replicas
+
+    _, search = searched(does, {"first": 5, "rest": 5})
+    search.choose([space])
+    assert search.prove([space])[0].cost < 3.45

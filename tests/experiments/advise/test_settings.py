@@ -84,3 +84,27 @@ def test_refinement_takes_turns() -> None:
 
 def test_the_published_setting_is_the_start_of_no_refinement() -> None:
     assert Space("any", {"share": (0.4, 0.9)}, ()).around([()], [()]) == []
+
+
+def test_no_parameter_comes_first_in_every_round() -> None:
+    space = Space("any", {name: tuple(map(float, range(1, 20, 2))) for name in "abcdef"}, ())
+    base = tuple((name, 5.0) for name in "abcdef")
+    tried = {base}
+    first = set()
+    for _ in range(4):
+        found = space.around([base], tried)[:6]
+        first.add(next(name for name, value in found[0] if value != 5.0))
+        tried |= set(found)
+    assert len(first) > 1
+
+
+def test_settings_between_two_good_ones_differ_in_several_parameters() -> None:
+    space = Space("any", {"share": (0.4, 0.9), "hold_s": (1.0, 4.0), "mode": ("a", "b")}, ())
+    one = (("hold_s", 1.0), ("mode", "a"), ("share", 0.4))
+    other = (("--tick-phase", 0.1), ("hold_s", 4.0), ("mode", "b"), ("share", 0.9))
+    found = space.joint([(), one, other], {one, other})
+    assert len(found) > 6 and not set(found) & {one, other}
+    assert {dict(each)["hold_s"] for each in found} == {1.0, 2.0, 4.0}, "of numbers also the middle"
+    assert {dict(each)["mode"] for each in found} == {"a", "b"}
+    assert all(dict(each)["--tick-phase"] == 0.1 for each in found)
+    assert space.joint([one], {one}) == []
