@@ -282,7 +282,7 @@ def runs_of(
     return whole or [run for run in found if run.conditions == found[0].conditions]
 
 
-def cell(runs: Sequence[LiveRun], name: str) -> str:
+def cell(runs: Sequence[LiveRun], *names: str) -> str:
     """A cell of a live column: means over the runs. ``added`` and ``up_actions`` are told with their opposites."""
     measures = [run.measures for run in runs]
     cells: dict[str, Callable[[], str]] = {
@@ -292,7 +292,8 @@ def cell(runs: Sequence[LiveRun], name: str) -> str:
         "up_actions": lambda: counts(measures, "up_actions", "down_actions"),
     }
     where = runs[0].conditions.slice
-    return f"{cells[name]()} in {where}" if where else cells[name]()
+    text = ", ".join(cells[name]() for name in names)
+    return f"{text} in {where}" if where else text
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

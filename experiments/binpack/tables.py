@@ -308,8 +308,8 @@ def cost_text(runs: Sequence[BinpackResult]) -> str:
     return mean_text(runs, "replica_minutes", 1 if np.median([run.replica_minutes for run in runs]) >= 100 else 2)
 
 
-def live_cell(case: Case, measure: str) -> str:
-    """What live runs of the case measured: a field of ``live.Measures``, or its counts up and down. Without such runs –
+def live_cell(case: Case, *measures: str) -> str:
+    """What live runs of the case measured: fields of ``live.Measures``, or its counts up and down. Without such runs –
     unless the paper prints the case.
     """
     if case.scaler == "optimal":
@@ -318,7 +318,7 @@ def live_cell(case: Case, measure: str) -> str:
         return UNKNOWN
     changes = (case.phase_s, case.rebalance_time_s, case.heartbeat_s)
     if runs := live.runs_of(case.experiment, case.scaler, *changes):
-        return live.cell(runs, measure)
+        return live.cell(runs, *measures)
     return live.NOT_MEASURED if is_printed(case) else UNKNOWN
 
 
@@ -436,8 +436,7 @@ def by_rebalance_time(found: Iterable[CaseResults]) -> Iterator[Cells]:
             "cost difference": change(runs, "replica_minutes", as_printed["replica_minutes"]),
             "added / removed": pair(runs),
             "reassignments": mean_text(runs, "reassignments"),
-            "SLO share, live": live_cell(case, "slo_share"),
-            "replica-minutes, live": live_cell(case, "replica_minutes"),
+            "live": live_cell(case, "slo_share", "replica_minutes"),
         }
 
 
