@@ -5,20 +5,19 @@
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
+from experiments.orders import order_rows
 from experiments.paper import UNKNOWN, Cells, PaperTable, Request, printed_values
-from experiments.ranking import compare, kendall_tau
+from experiments.ranking import EQUAL, compare, tau
 
 TOLERANCE: Final = 0.10
 """Live and simulated values agree within this share of the simulated one."""
 LEAST_TAU: Final = 0.9
-EQUAL: Final = 0.02
-"""Two scalers are equal in a measure that differs by this share at most: one run cannot tell them apart."""
+SURE: Final = 0.95
+"""One run can be expected to show an order that so many of the simulated runs show."""
 PAIRS: Final = printed_values(__file__, "fidelity.csv")
 """``held``: whether the pair has to agree. Misses and longest queues of one run do not, they rank the scalers only."""
 REASONS: Final = {row["reason"]: row["text"] for row in printed_values(__file__, "fidelity_reasons.csv")}
@@ -48,31 +47,66 @@ def of_each(pairs: Iterable[Pair], *names: str) -> Iterator[tuple[tuple[str, ...
     yield from found.items()
 
 
+def simulated_orders() -> dict[tuple[str, str, str, str], int]:
+    """By case, measure and two scalers: −1 if the first one is lower in nearly all of twenty simulated runs, 1 if the
+    second one is, and 0 if one run cannot tell.
+    """
+    found = {}
+    for row in printed_values(__file__, "fidelity_orders.csv"):
+        sign = (row["second lower"] >= SURE * row["seeds"]) - (row["first lower"] >= SURE * row["seeds"])
+        found[row["case"], row["measure"], row["first"], row["second"]] = sign
+        found[row["case"], row["measure"], row["second"], row["first"]] = -sign
+    return found
+
+
+ORDERS: Final = simulated_orders()
+
+
 class Ranking(NamedTuple):
-    """Several scalers in both worlds. ``opposite``: how many two of them are the other way round in one of the worlds.
-    ``tau``: Kendall's; None where one world has no order.
+    """Several scalers in both worlds. ``live`` and ``simulated``: −1, 0 or 1 for each two of them; 0 in both where one
+    run cannot tell. ``tau``: Kendall's; None where one world has no order. ``of_single_runs``: the same from one
+    simulated run, which takes each difference above ``EQUAL`` for an order.
     """
 
     case: str
     measure: str
     orders: Cells
-    opposite: int
-    tau: float | None
+    live: Sequence[int]
+    simulated: Sequence[int]
+    of_single_runs: float | None
+
+    @property
+    def tau(self) -> float | None:
+        """Kendall's τ of the two worlds."""
+        return tau(self.live, self.simulated)
+
+    @property
+    def opposite(self) -> int:
+        """How many two scalers are the other way round in one of the worlds."""
+        return sum(a * b < 0 for a, b in zip(self.live, self.simulated, strict=True))
 
 
-def all_rankings(pairs: Iterable[Pair]) -> Iterator[Ranking]:
-    """Wherever there are several scalers."""
+def all_rankings(pairs: Iterable[Pair], known: Mapping[tuple[str, str, str, str], int] = ORDERS) -> Iterator[Ranking]:
+    """Wherever there are several scalers. ``known``: the orders of twenty simulated runs; without them that of the one
+    simulated run counts.
+    """
     for (case, measure), some in of_each(pairs, "case", "measure"):
-        if len(some) > 1:
-            orders = {world: order(some, world) for world in ("live", "simulated")}
-            live, simulated = ([float(pair[world]) for pair in some] for world in orders)
-            signs = ([compare(a, b, EQUAL) for a, b in combinations(each, 2)] for each in (live, simulated))
-            opposite = sum(a * b < 0 for a, b in zip(*signs, strict=True))
-            yield Ranking(case, measure, orders, opposite, kendall_tau(live, simulated, EQUAL))
+        if len(some) < 2:
+            continue
+
+        def signs(world: str, some: Sequence[Pair] = some) -> list[int]:
+            return [compare(a[world], b[world], EQUAL) for a, b in combinations(some, 2)]
+
+        twin = signs("simulated")
+        keys = [(case, measure, str(a["scaler"]), str(b["scaler"])) for a, b in combinations(some, 2)]
+        simulated = [known.get(key, sign) for key, sign in zip(keys, twin, strict=True)]
+        live = [sign if known.get(key, 1) else 0 for key, sign in zip(keys, signs("live"), strict=True)]
+        orders = {world: order(some, world) for world in ("live", "simulated")}
+        yield Ranking(case, measure, orders, live, simulated, tau(signs("live"), twin))
 
 
 def order(pairs: Iterable[Pair], world: str) -> str:
-    """The scalers from the lowest to the highest value."""
+    """The scalers from the lowest to the highest value of the one run."""
     first, *others = sorted(pairs, key=itemgetter(world))
     text, last = str(first["scaler"]), first
     for pair in others:
@@ -92,6 +126,7 @@ def summary(_: Request) -> Iterator[Cells]:
         unexplained = sum(pair["reason"] == NOT_EXPLAINED for pair in beyond)
         ranked = [ranking for ranking in all_rankings(pairs) if ranking.tau is not None]
         known = [ranking.tau for ranking in ranked if ranking.tau is not None]
+        live, simulated = (list(chain.from_iterable(getattr(one, name) for one in ranked)) for name in WORLDS)
         yield {
             "paper": paper,
             "pairs": len(held),
@@ -99,10 +134,11 @@ def summary(_: Request) -> Iterator[Cells]:
             "explained": len(beyond) - unexplained,
             "not explained": unexplained,
             "rankings": len(known),
-            "τ, median": float(np.median(known)) if known else None,
+            "orders": sum(map(abs, simulated)),
+            "opposite": sum(ranking.opposite for ranking in ranked),
+            "Kendall's τ": tau(live, simulated),
             "τ, lowest": min(known, default=None),
-            f"τ of at least {LEAST_TAU:g}": sum(tau >= LEAST_TAU for tau in known),
-            "with opposite pairs": sum(ranking.opposite > 0 for ranking in ranked),
+            f"τ of at least {LEAST_TAU:g}": sum(each >= LEAST_TAU for each in known),
         }
 
 
@@ -140,19 +176,36 @@ def reasons(_: Request) -> Iterator[Cells]:
 def rankings(_: Request) -> Iterator[Cells]:
     """Every ranking of several scalers."""
     for (paper,), pairs in of_each(PAIRS, "paper"):
-        for case, measure, orders, opposite, tau in all_rankings(pairs):
-            shown = UNKNOWN if tau is None else f"{tau:.2f}"
-            head = {"paper": paper, "case": case, "ranked by": measure}
-            yield {**head, **orders, "opposite pairs": opposite, "Kendall's τ": shown}
+        for one in all_rankings(pairs):
+            yield {
+                "paper": paper,
+                "case": one.case,
+                "ranked by": one.measure,
+                **one.orders,
+                "orders": f"{sum(map(abs, one.simulated))} of {len(one.simulated)}",
+                "opposite": one.opposite,
+                "Kendall's τ": _tau_text(one.tau),
+                "by single runs": _tau_text(one.of_single_runs),
+            }
+
+
+def _tau_text(value: float | None) -> str:
+    return UNKNOWN if value is None else f"{value:.2f}"
 
 
 def _of_ties(rows: Sequence[Cells]) -> str:
-    low = [row for row in rows if row["Kendall's τ"] != UNKNOWN and float(row["Kendall's τ"]) < LEAST_TAU]
-    ties = sum(row["opposite pairs"] == 0 for row in low)
+    low, single = (
+        sum(row[title] != UNKNOWN and float(row[title]) < LEAST_TAU for row in rows)
+        for title in ("Kendall's τ", "by single runs")
+    )
     return (
-        f"Values within {EQUAL:.0%} of each other count as equal (=): one run cannot tell them apart. {len(low)} of "
-        f"{len(rows)} rankings have a τ below {LEAST_TAU:g}; in {ties} of these no two scalers are in opposite order, "
-        "and one world sees a difference where the other sees none."
+        f"Live and simulated: one run of each scaler; = within {EQUAL:.0%}. Orders: of so many two scalers one is "
+        f"lower, by more than {EQUAL:.0%}, in at least {SURE:.0%} of twenty simulated runs with the same events "
+        "(fidelity_orders.csv, made by `penstock paper fidelity orders`). A live run has to show these. Any other two "
+        "are equal within what runs differ by, and count in neither world, as ties in both do in τ-b (Kendall 1945). "
+        "An order that the live run reverses, or does not show, lowers τ. By single runs: the simulated side is one "
+        f"run, and each of its differences is an order. {low} of {len(rows)} rankings are below {LEAST_TAU:g}; by "
+        f"single runs {single}."
     ).replace("%", " %")
 
 
@@ -160,13 +213,16 @@ def _conclusion(_: Sequence[Any]) -> str:
     return (
         "A pair is a value of a live run and of the same run simulated: the same events, and the live run's service or "
         "call times. Shares close to 1 agree easily; percentiles, costs and losses are the test. All live values are "
-        "those of the papers' READMEs."
+        "those of the papers' READMEs. τ is over all orders of a paper."
     )
 
+
+WORLDS: Final = ("live", "simulated")
 
 TABLES: Final = (
     PaperTable("summary", "By paper", summary, note=_conclusion, source="committed"),
     PaperTable("rankings", "Rankings of the scalers", rankings, section="paper", note=_of_ties, source="committed"),
     PaperTable("reasons", "Differences beyond 10 %", reasons, source="committed"),
     PaperTable("pairs", "Every pair", pair_rows, section="paper", source="committed"),
+    PaperTable("orders", "Which of two scalers is lower, by seeds", order_rows, source="run"),
 )

@@ -6,6 +6,7 @@ from experiments import fidelity, measured
 from experiments.amesos import figures as amesos
 from experiments.amesos import live as amesos_live
 from experiments.amesos import pictures as amesos_pictures
+from experiments.binpack import live as binpack_live
 from experiments.binpack import pictures as binpack_pictures
 from experiments.binpack import tables as binpack
 from experiments.elastic_faas import pictures as elastic_faas_pictures
@@ -30,7 +31,7 @@ AMESOS: Final = Paper(
 BINPACK: Final = Paper(
     "binpack",
     "Latency-aware bin-pack autoscaling of Kafka consumers, CLOSER 2024",
-    binpack.TABLES,
+    (*binpack.TABLES, *binpack_live.TABLES),
     binpack.BinpackSettings,
     binpack_pictures.FIGURES,
 )

@@ -9,27 +9,18 @@ from typing import Final
 import numpy as np
 
 from experiments.binpack.experiments import printed
+from experiments.binpack.live import place
 from experiments.binpack.tables import (
     BOTH,
     BY_NAME,
     IN_CDF,
     IN_FIGURE_5,
     IN_FIGURES_4_TO_8,
-    NYC,
-    WORKLOAD_1,
     Case,
     notified,
 )
 from experiments.paper import Cells, PaperFigure, read_spread
 from experiments.picture import PRINTED, Panel, Series
-
-PLACES: Final = {WORKLOAD_1: "workload 1", NYC: "NYC"}
-
-
-def place(experiment: str) -> str:
-    """The workload as a title."""
-    name = PLACES[experiment.removesuffix("-skewed")]
-    return f"{name}, half on two of 9 partitions" if experiment.endswith("-skewed") else name
 
 
 def loads(rows: Sequence[Cells]) -> list[Panel]:

@@ -21,6 +21,7 @@ from controller.scalers.optimal import OptimalParameters, optimal_replicas
 from controller.scalers.overprovision import OverprovisionParameters
 from controller.scalers.shared.pack import pack
 from controller.scalers.shared.packing import Load, bin_size
+from experiments.binpack import live
 from experiments.binpack.experiments import EXPERIMENTS, printed
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.paper import TWENTY, UNKNOWN, Cells, PaperTable, Request, Settings, median_range
@@ -42,6 +43,9 @@ JITTER_PER_S: Final = 2.6
 """How much the taxi series moves from one second to the next; the shipped curve is smooth."""
 SESSION_OF_HEARTBEAT_S: Final = {0.5: 3.0, 3.0: 10.0}
 """Session time-outs: Kafka 2.7's for its default heartbeat, and one that six heartbeats of 0.5 s fit in."""
+
+PAPERS_HEARTBEAT_S: Final = 3.0
+"""Of the paper's consumers, unless it says otherwise."""
 
 PAPER_SYSTEM: Final = {
     "start_up_s": "0", "rebalance_s": "0.09", "stop_s": "0.2", "staleness_s": "0", "service_scv": "0",
@@ -304,6 +308,29 @@ def cost_text(runs: Sequence[BinpackResult]) -> str:
     return mean_text(runs, "replica_minutes", 1 if np.median([run.replica_minutes for run in runs]) >= 100 else 2)
 
 
+def live_cell(case: Case, *measures: str) -> str:
+    """What live runs of the case measured: fields of ``live.Measures``, or its counts up and down. Without such runs –
+    unless the paper prints the case.
+    """
+    if case.scaler == "optimal":
+        return "sim only"
+    if case.by_arrival or case.instant or case.jitter_per_s or any(value is not None for value in case.own().values()):
+        return UNKNOWN
+    changes = (case.phase_s, case.rebalance_time_s, case.heartbeat_s)
+    if runs := live.runs_of(case.experiment, case.scaler, *changes):
+        return live.cell(runs, *measures)
+    return live.NOT_MEASURED if is_printed(case) else UNKNOWN
+
+
+def is_printed(case: Case) -> bool:
+    """Whether the paper prints the case. Its consumers learn of a rebalance by heartbeat; values of its tables stand
+    at consumers that are notified at once as well.
+    """
+    if case.rebalance_time_s is not None:
+        return case.heartbeat_s == PAPERS_HEARTBEAT_S
+    return case.scaler in printed(case.experiment, heartbeat_s=case.heartbeat_s)
+
+
 def percent(share: float | None) -> str:
     """A printed share in %."""
     return UNKNOWN if share is None else f"{100 * share:.4g} %"
@@ -363,12 +390,13 @@ def compared(found: Iterable[CaseResults]) -> Iterator[Cells]:
         for measure, printed_text, formula, simulated, field in (
             ("SLO share", percent(as_printed.get("slo_share")), UNKNOWN, share_text(runs), "slo_share"),
             ("replica-minutes", f"{cost}", minutes, cost_text(runs), "replica_minutes"),
-            ("replicas added / removed", scales, by_formulas("{added} / {removed}"), pair(runs), ""),
-            ("up / down actions", scales, by_formulas("{up_actions} / {down_actions}"), actions, ""),
+            ("replicas added / removed", scales, by_formulas("{added} / {removed}"), pair(runs), "added"),
+            ("up / down actions", scales, by_formulas("{up_actions} / {down_actions}"), actions, "up_actions"),
         ):
             found_here = {"printed": printed_text, "formula": formula, "simulated": simulated}
             against = {"simulated against printed": change(runs, field, as_printed.get(field))}
-            yield {"experiment": case.experiment, "scaler": case.label, "measure": measure, **found_here, **against}
+            head = {"experiment": case.experiment, "scaler": case.label, "measure": measure}
+            yield {**head, **found_here, **against, "live": live_cell(case, field)}
 
 
 def by_phase(found: Iterator[CaseResults]) -> Iterator[Cells]:
@@ -408,6 +436,7 @@ def by_rebalance_time(found: Iterable[CaseResults]) -> Iterator[Cells]:
             "cost difference": change(runs, "replica_minutes", as_printed["replica_minutes"]),
             "added / removed": pair(runs),
             "reassignments": mean_text(runs, "reassignments"),
+            "live": live_cell(case, "slo_share", "replica_minutes"),
         }
 
 
@@ -437,6 +466,7 @@ def by_heartbeat(found: Iterable[CaseResults]) -> Iterator[Cells]:
             "added / removed": pair(runs),
             "reassignments": mean_text(runs, "reassignments"),
             "consumers in all": median_range([1.0 + run.added for run in runs], 0),
+            "live": live_cell(case, "slo_share"),
         }
 
 

@@ -4,7 +4,7 @@
 recorded run of the scheduled scaler is Table 1.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count
 from operator import itemgetter
@@ -21,7 +21,7 @@ from experiments.multiqueue.tables import container_minutes
 from experiments.paper import TWENTY, Cells, PaperTable, Request, Settings, median_range, medians, printed_values
 from experiments.run_result import conditions, finished_run, recorded, simulate, simulation
 from experiments.value_classes import accuracy, high_value
-from penstock.contracts import Decision, QueueObservation
+from penstock.contracts import Decision, QueueObservation, ReplicaEvent
 from penstock.measures import replica_seconds
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule
@@ -34,6 +34,9 @@ from simulator.queue import make_engine
 
 PRINTED: Final = printed_values(__file__)
 """Table 1: time, containers of FaaS 1 to 3 (0 where a dash is printed), total."""
+
+LIVE: Final = {row["time"]: row for row in printed_values(__file__, "live_table1.csv")}
+"""The same of a live run: what ``penstock paper elastic-faas live-table1 RUN --out FOLDER`` wrote."""
 
 STARTS: Final = (0.0, 10.0, 20.0)
 """When the functions of Table 1 start."""
@@ -132,15 +135,39 @@ def outcome(played: FinishedRun, scaler: str, label: str) -> dict[str, Any]:
 
 
 def table_1() -> Iterator[Cells]:
-    """Time, then printed, formula and simulated of each function and of the total."""
+    """Time, then printed, formula and simulated of each function and of the total; and those of a live run."""
     for printed, (time, *simulated) in zip(PRINTED, simulated_table_1(), strict=True):
         counts = timeline(FUNCTIONS, STARTS, time)
         three = zip(printed, printed.values(), (time, *counts, sum(counts)), (time, *simulated), strict=True)
-        yield {"time": time} | {
-            title: dict(zip(("printed", "formula", "simulated"), values, strict=True))
-            for title, *values in three
-            if title != "time"
-        }
+        yield (
+            {"time": time}
+            | {
+                title: dict(zip(("printed", "formula", "simulated"), values, strict=True))
+                for title, *values in three
+                if title != "time"
+            }
+            | {"live": "{FaaS 1} {FaaS 2} {FaaS 3} = {total}".format(**LIVE[time])}
+        )
+
+
+def live_table_1(request: Request) -> Iterator[Cells]:
+    """Containers of each function that had joined half a unit after the times of Table 1, by the replica events of the
+    scheduled scaler's runs. The provider adds a container at a full unit, and it joins a moment later.
+    """
+    for run in recorded(request, EXPERIMENTS):
+        events = finished_run(run).events
+        functions = list(dict.fromkeys(event.fleet for event in events if event.fleet != run.spec.fleet))
+        for printed in PRINTED:
+            until_ns = nanos(printed["time"] + 0.5)
+            counts = [containers_at(events, function, until_ns) for function in functions[: len(STARTS)]]
+            counts += [0] * (len(STARTS) - len(counts))
+            yield dict(zip(PRINTED[0], (printed["time"], *counts, sum(counts)), strict=True))
+
+
+def containers_at(events: Sequence[ReplicaEvent], function: str, at_ns: int) -> int:
+    """Containers of a function that have joined by then and are not gone."""
+    steps = [event.phase for event in events if event.fleet == function and event.at_ns <= at_ns]
+    return steps.count("joined") - steps.count("gone")
 
 
 def claims() -> Iterator[Cells]:
@@ -267,6 +294,12 @@ TABLES: Final = (
         lambda request: (
             conditions(spec) | outcome(run, spec.scaler.name, label) for spec, label, run in live(request)
         ),
+        source="recorded",
+    ),
+    PaperTable(
+        "live-table1",
+        "Table 1 of a run of the scheduled scaler, by its replica events",
+        live_table_1,
         source="recorded",
     ),
     PaperTable(

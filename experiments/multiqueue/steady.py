@@ -1,7 +1,8 @@
 """M/M/s/K in the steady state, live: ``penstock paper multiqueue steady --world local``.
 
-Poisson arrivals pass through the forwarder to one sub-queue with s containers; what finds it full is dropped. P_K, L
-and W are measured by batch means: ``BATCHES`` batches of equal length after a warm-up, half-widths of 95 % intervals.
+Poisson arrivals pass through the forwarder to one sub-queue with s containers; what finds it full is dropped. The seven
+measures of the paper's tables come from batch means: ``BATCHES`` batches of equal length after a warm-up, half-widths
+of 95 % intervals.
 
 Near full load the states of such a queue are correlated over seconds, so that an interval of 5 % takes hours of events
 (P_K at K = 50, λ = 100: 5.7 hours; L: 22 minutes). But a live run and its simulation have the same arrivals and service
@@ -48,7 +49,7 @@ from simulator.queue_measures import QueueMeasures, measure
 
 BATCHES: Final = REPLICATIONS
 SCALER: Final = "single-queue"
-SHOWN: Final = ("P_K", "L", "W")
+CLAIMED: Final = ("P_K", "L", "W")
 CLAIMED_DEVIATION, CLAIMED_HALF = 0.10, 0.05
 """Of each of these from the formula, and of the half-width of its interval, relative to the formula."""
 
@@ -132,7 +133,6 @@ def cells(one: Steady) -> Cells:
     measures = {
         heading: " / ".join((f"{exact:.4g}", *(f"{each.mean[k]:.4g} ± {each.half[k]:.2g}" for each in estimates)))
         for k, (heading, exact) in enumerate(zip(HEADINGS, one.exact, strict=True))
-        if heading in SHOWN
     }
     point = {"K": one.point.capacity, "λ": one.point.rate_per_s, "s": one.point.servers}
     return {**point, **measures, "verdict": one.verdict}
@@ -141,7 +141,7 @@ def cells(one: Steady) -> Cells:
 def conclusion(one: Steady) -> str:
     """The distance of a point from the formula, its uncertainty, and whether both are as claimed."""
     best = one.controlled or one.measured
-    shown = [HEADINGS.index(heading) for heading in SHOWN]
+    shown = [HEADINGS.index(heading) for heading in CLAIMED]
     deviation, far = max(((best.mean[k] / one.exact[k] - 1, HEADINGS[k]) for k in shown), key=lambda each: abs(each[0]))
     half, wide = max((best.half[k] / one.exact[k], HEADINGS[k]) for k in shown)
     holds = abs(deviation) <= CLAIMED_DEVIATION and half <= CLAIMED_HALF

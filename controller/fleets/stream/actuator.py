@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 class ConsumerGroupActuator(ReconcilingActuator[ConsumerReplicaSet]):
     """Actuator port of the consumer group of ``spec`` under a plan service. Replicas are named ``<fleet>-<number>``.
     ``replicas``: of a predecessor, to continue from. A draining replica is ended after twice the spec's
-    ``join_timeout_s`` even if it still holds partitions.
+    ``join_timeout_s`` even if it still holds partitions, and at once where rebalances wait for heartbeats.
     """
 
     def __init__(self, spec: RunSpec, plans: PlanService, replicas: ConsumerReplicaSet | None = None) -> None:
@@ -98,12 +98,10 @@ class ConsumerGroupActuator(ReconcilingActuator[ConsumerReplicaSet]):
                 if event.phase == "gone":
                     replica = self._replicas.replicas.get(event.replica)
                     self._plans.forget(event.replica, event.at_ns if replica is None else replica.requested_ns)
+            # Who learns of a rebalance by heartbeat leaves at once: its leaving is in the rebalance of the new plan.
+            drain_s = 2 * self._spec.join_timeout_s if self._spec.worker.directed_rebalance else 0.0
             return self._replicas.work(
-                programs,
-                state.members,
-                state.current,
-                now_ns,
-                drain_timeout_ns=round(2 * self._spec.join_timeout_s * NANOS_PER_SECOND),
+                programs, state.members, state.current, now_ns, drain_timeout_ns=round(drain_s * NANOS_PER_SECOND)
             )
 
 

@@ -15,6 +15,10 @@ from penstock.plan import MemberPhase, MemberReport, Plan, same_grouping
 
 PRESENT: frozenset[MemberPhase] = frozenset({"joined", "first-event"})
 """Phases in which a member takes part in the group and can be given partitions."""
+BY_HEARTBEAT: frozenset[MemberPhase] = PRESENT | {"joining"}
+"""Phases in which a plan does not wait for a member where rebalances wait for heartbeats. The rebalance that a request
+to join begins ends with the next heartbeats of the others; a plan that came into force after it would need another one.
+"""
 
 
 class PendingPlan(msgspec.Struct, frozen=True):
@@ -30,7 +34,8 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     """One consumer group's plans; a restarted controller continues from a copy.
 
     ``join_timeout_s``: how long a proposal waits for members that have not joined. ``directed``: members are notified
-    of every membership change, not of new plans only, so that none waits for a heartbeat to learn of it.
+    of every membership change, not of new plans only, so that none waits for a heartbeat to learn of it. Otherwise a
+    member that asks to join counts as one that has joined.
 
     ``serial`` grows whenever the members should rejoin. ``current``: the plan in force. ``pending``: the proposal that
     waits for members. ``members``: the last report of each. ``steps``: when each member reported each phase of its
@@ -144,8 +149,9 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
 
     def _await_less(self) -> None:
         if self.pending is not None:
-            present = self.assigned()
-            self._await(replica for replica in self.pending.awaited if replica not in present)
+            enough = PRESENT if self.directed else BY_HEARTBEAT
+            there = {replica for replica, report in self.members.items() if report.phase in enough}
+            self._await(replica for replica in self.pending.awaited if replica not in there)
 
     def _await(self, replicas: Iterable[str]) -> None:
         """The pending plan waits for these only; for none, it comes into force: one epoch, one serial."""

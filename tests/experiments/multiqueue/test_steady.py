@@ -8,14 +8,14 @@ from typer.testing import CliRunner
 
 from experiments.experiment import Options
 from experiments.multiqueue import steady
-from experiments.multiqueue.steady import SHOWN, Point, Steady
+from experiments.multiqueue.steady import CLAIMED, Point, Steady
 from experiments.multiqueue.tables import HEADINGS, WARM_UP_S, Estimate, by_formula
 from penstock.command import build
 from penstock.systems import QueueSystem
 from tests.experiments.conftest import Play
 
 SMALL = Point(80, capacity=15)
-MEASURED = [HEADINGS.index(heading) for heading in SHOWN]
+MEASURED = [HEADINGS.index(heading) for heading in CLAIMED]
 QUIET = Console(quiet=True)
 
 

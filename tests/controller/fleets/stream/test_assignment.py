@@ -136,6 +136,20 @@ def test_joining_and_leaving_hurry_the_others_only_in_a_directed_rebalance() -> 
         assert board.serial == (serial + 2 if directed else serial)
 
 
+def test_by_heartbeat_a_plan_waits_only_for_the_requests_to_join() -> None:
+    """The rebalance that it begins ends when the others have come; the plan is there by then."""
+    for directed in (True, False):
+        board = board_with("r-0", directed=directed)
+        board.propose(ONE, ["r-0"], now_s=0)
+        board.propose(TWO, ["r-0", "r-1"], now_s=1)
+        board.report("r-1", said("started", 2))
+        assert epoch(board) == 1
+        board.report("r-1", said("joining", 3))
+        assert epoch(board) == (1 if directed else 2)
+        board.report("r-1", said("joined", 4))
+        assert epoch(board) == 2
+
+
 def test_a_report_that_was_overtaken_is_ignored() -> None:
     board = AssignmentPlanner(join_timeout_s=5)
     board.report("r-0", said("joined", 10, (0, 1), generation=3))

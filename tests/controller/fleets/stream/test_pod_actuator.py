@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from controller.fleets.stream.assignment import AssignmentPlanner
@@ -16,7 +17,7 @@ from penstock.adapters.kubernetes.pods import DELETION_COST, GOES_FIRST, REPLICA
 from penstock.adapters.kubernetes.replica_pods import ReplicaPods
 from penstock.contracts import Accepted, Decision, Groups, ReplicaEvent
 from penstock.plan import MemberPhase, MemberReport
-from penstock.runspec import RunSpec, ScalerSpec
+from penstock.runspec import RunSpec, ScalerSpec, WorkerSpec
 from tests.penstock.adapters.kubernetes.memory_deployment import MemoryDeployment
 
 FLEET = "pay"
@@ -36,12 +37,17 @@ SPEC = RunSpec(
 class Scene:
     """One actuator; ``step`` lets it look once and then the cluster do its work."""
 
-    def __init__(self, deployment: MemoryDeployment | None = None, replicas: ConsumerReplicaSet | None = None) -> None:
+    def __init__(
+        self,
+        deployment: MemoryDeployment | None = None,
+        replicas: ConsumerReplicaSet | None = None,
+        spec: RunSpec = SPEC,
+    ) -> None:
         self.deployment = deployment or MemoryDeployment(FLEET)
         self.plans = PlanService(
             AssignmentPlanner(join_timeout_s=60), group="group", fleet=FLEET, url="http://127.0.0.1:0"
         )
-        self.actuator = DeploymentActuator(SPEC, self.plans, self.deployment, replicas)
+        self.actuator = DeploymentActuator(spec, self.plans, self.deployment, replicas)
         self.actuator.connect()
         self.happened: list[ReplicaEvent] = []
 
@@ -91,6 +97,20 @@ def test_pods_come_are_named_in_their_order_and_told_who_they_are() -> None:
     assert list(scene.actuator.replicas().values()) == ["started", "started"]
     assert scene.life("pay-1") == ["requested", "started"]
     assert scene.deployment.scaled == [2]
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_by_heartbeat_a_replica_leaves_together_with_its_partitions(directed: bool) -> None:
+    """Its leaving begins the rebalance that gives its partitions away; taking them first would be another one."""
+    worker = WorkerSpec(directed_rebalance=directed)
+    scene = Scene(spec=msgspec.structs.replace(SPEC, worker=worker))
+    scene.all_joined(2)
+    scene.says("pay-1", "joined", (0, 1))
+    scene.says("pay-2", "joined", (2, 3))
+    scene.scale(1, ((0, 1, 2, 3),))
+    (leaving,) = (name for name, phase in scene.actuator.replicas().items() if phase == "draining")
+    scene.step(3)
+    assert ("gone" in scene.life(leaving)) is not directed
 
 
 def test_the_replica_that_the_plan_takes_everything_from_goes_and_no_other() -> None:
