@@ -58,7 +58,7 @@ times the late requests that are allowed.
 """
 NEAR: Final = 2.0
 
-Setting = tuple[tuple[str, float], ...]
+Setting = tuple[tuple[str, Any], ...]
 
 
 def grid(pipeline: Pipeline, rival: str) -> list[Setting]:
@@ -81,7 +81,7 @@ def _settings(**values: Sequence[float]) -> list[Setting]:
 
 def setting_text(setting: Setting) -> str:
     """As in a table; empty for a scaler's own settings."""
-    return ", ".join(f"{name}={value:g}" for name, value in setting)
+    return ", ".join(f"{name}={value if isinstance(value, str) else f'{value:g}'}" for name, value in setting)
 
 
 def _rounded(value: float) -> float:
@@ -258,23 +258,24 @@ def cells_of(result: CellResult) -> Cells:
         "pipeline, contract": str(result.cell),
         "result": "lost" if result.lost else "won",
         "seeds": len(result.own.runs),
-        OWN: _parts(result.cell, result.own),
-        f"{PUBLISHED}, published": _parts(result.cell, result.published),
+        OWN: parts_of(result.cell.allowed, result.own),
+        f"{PUBLISHED}, published": parts_of(result.cell.allowed, result.published),
     }
     for found in result.rivals:
-        row[found.scaler] = {**_parts(result.cell, found), "setting": setting_text(found.setting)}
+        row[found.scaler] = {**parts_of(result.cell.allowed, found), "setting": setting_text(found.setting)}
     row["fewer late"] = ", ".join(result.fewer_late)
     return row
 
 
-def _parts(cell: Cell, found: Found) -> Cells:
+def parts_of(allowed: float, found: Found) -> Cells:
+    """Late requests, cost with its range, and whether no more than ``allowed`` were late."""
     minutes = [run.minutes for run in found.runs]
     return {
         "late, %": 100 * found.late,
         "replica-minutes": found.cost,
         "least": min(minutes),
         "most": max(minutes),
-        "contract": "kept" if found.late <= cell.allowed else "missed",
+        "contract": "kept" if found.late <= allowed else "missed",
     }
 
 
