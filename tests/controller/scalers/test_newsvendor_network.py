@@ -89,7 +89,7 @@ def test_a_start_up_makes_idle_consumers_worth_keeping() -> None:
 
 def test_tasks_that_wait_get_consumers_if_the_price_is_high() -> None:
     assert sizes(after_steady_load(busy=3, waiting=4, price_s=1000.0)) == [7, 7]
-    assert sizes(after_steady_load(busy=3, waiting=4, price_s=0.001)) == [1, 1], "one serves them all, one by one"
+    assert sizes(after_steady_load(busy=3, waiting=4, every_s=60, price_s=0.001)) == [1, 1], "one can serve them all"
 
 
 def test_a_task_waits_until_its_job_is_in_danger() -> None:
