@@ -245,8 +245,8 @@ class NewsvendorNetwork(BaseScaler[NewsvendorNetworkParameters, NewsvendorNetwor
         decision = merged(decisions)
         contract = contract_terms(network, forecasts, price_s, p)
         contract["action"] = decision.action
-        why: Mapping[str, Mapping[str, Term]] = {observation.fleet: contract, **decision.why}
-        return msgspec.structs.replace(decision, why=why), state
+        terms_by_fleet = {observation.fleet: contract, **decision.why}
+        return msgspec.structs.replace(decision, why=terms_by_fleet), state
 
 
 def contract_terms(

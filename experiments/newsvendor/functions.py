@@ -9,7 +9,7 @@ come first.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -247,7 +247,22 @@ def functions(request: Request) -> Iterator[CellResult]:
     yield from in_order(results)
 
 
-def in_order(results: Sequence[CellResult]) -> list[CellResult]:
+class Scored(Protocol):
+    """One contract with its outcome."""
+
+    @property
+    def lost(self) -> bool:
+        """A rival keeps the contract and our scaler does not, or is dearer."""
+
+    @property
+    def fewer_late(self) -> list[str]:
+        """Rivals that keep the contract with fewer late requests."""
+
+
+ScoredT = TypeVar("ScoredT", bound=Scored)
+
+
+def in_order(results: Sequence[ScoredT]) -> list[ScoredT]:
     """Lost cells first, then those where a rival had fewer late requests."""
     return sorted(results, key=lambda each: (not each.lost, not each.fewer_late))
 
