@@ -328,7 +328,10 @@ class App:
             response_s = (result.finished_ns - result.intended_ns) / 1e9
             flow = self._jobs.get(event.item.job, JobFlow())
             self._jobs[event.item.job] = msgspec.structs.replace(
-                flow, finished=flow.finished + 1, response_s=flow.response_s + response_s
+                flow,
+                finished=flow.finished + 1,
+                response_s=flow.response_s + response_s,
+                late=flow.late + (response_s > self.spec.slo_s),
             )
         event.outstanding = 1 + onward
         self._results.publish(result, partial(self._link.call_soon, partial(self._confirmed, event)))

@@ -346,6 +346,8 @@ def world_facts(experiment: Experiment, worker: WorkerSpec, system: System, max_
         facts["service_rate_per_s"] = 1 / worker.service_time_s
     if isinstance(system, FunctionSystem):
         facts["start_up_s"] = system.cold_start_s
+    if isinstance(system, NetworkSystem):
+        facts["start_up_s"] = system.start_up_s
     if isinstance(system, QueueSystem):
         facts["container_ramp_s"], facts["first_container_s"] = system.ramp_s, system.first_container_s
     if isinstance(system, StreamSystem):

@@ -21,7 +21,8 @@ class JobFlow(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``arrived``: events whose route begins at this app, with the times at which they were sent: the last one, and the
     sum and the sum of squares of the times between two of them (one fewer than ``arrived``; a redelivery is none).
-    ``finished``: events whose route ended here, with the sum of their response times from intended send time to end.
+    ``finished``: events whose route ended here, with the sum of their response times from intended send time to end;
+    ``late`` of them took longer than the SLO.
     """
 
     arrived: int = 0
@@ -30,6 +31,7 @@ class JobFlow(msgspec.Struct, frozen=True, omit_defaults=True):
     between_s2: float = 0.0
     finished: int = 0
     response_s: float = 0.0
+    late: int = 0
 
 
 class AppReport(msgspec.Struct, frozen=True, omit_defaults=True):

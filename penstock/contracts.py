@@ -195,11 +195,14 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NetworkObservation(FleetObservation, frozen=True, kw_only=True, tag="network"):
-    """An open network of topics. ``response_time_s`` is the mean over the jobs that finished within the window."""
+    """An open network of topics. ``response_time_s`` is the mean over the jobs that finished within the window.
+    ``late``, cumulative: of the completed jobs those that took longer than the SLO.
+    """
 
     topics: tuple[TopicStatus, ...] = ()
     jobs: tuple[JobStatus, ...] = ()
     response_time_s: float | None = None
+    late: int | None = None
 
     def parts(self) -> tuple[FleetObservation, ...]:
         """Its topics."""

@@ -108,6 +108,7 @@ class NetworkEngine(StationEngine):
         self._served_ns: list[list[int]] = [[] for _ in names]
         self._left_ns: list[int] = []
         self._response_ns: list[int] = []
+        self._slo_ns, self._late = nanos(spec.slo_s), 0
         super().__init__(spec, schedule, names=names, service_ns=self._drawn(spec.seed), start_up_s=system.start_up_s)
 
     @simulates("cut-workers")
@@ -167,7 +168,9 @@ class NetworkEngine(StationEngine):
         else:
             self.finished += 1
             self._left_ns.append(now_ns)
-            self._response_ns.append(now_ns - self.intended_ns[job])
+            response_ns = now_ns - self.intended_ns[job]
+            self._response_ns.append(response_ns)
+            self._late += response_ns > self._slo_ns
 
     # --- the monitor's port ------------------------------------------------------------------------------------------
 
@@ -179,7 +182,7 @@ class NetworkEngine(StationEngine):
         mean_s = sum(responses) / len(responses) / NANOS_PER_SECOND if responses else None
         return self.observed(
             NetworkObservation,
-            {"response_time_s": mean_s},
+            {"response_time_s": mean_s, "late": self._late},
             {} if responses else {"response_time_s": "no job has finished within the window"},
             topics=tuple(self._topic(i) for i in range(len(self.names))),
             jobs=tuple(self._job(kind, job) for kind, job in enumerate(self.system.jobs)),

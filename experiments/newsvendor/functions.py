@@ -9,7 +9,7 @@ come first.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -58,7 +58,7 @@ times the late requests that are allowed.
 """
 NEAR: Final = 2.0
 
-Setting = tuple[tuple[str, float], ...]
+Setting = tuple[tuple[str, Any], ...]
 
 
 def grid(pipeline: Pipeline, rival: str) -> list[Setting]:
@@ -81,7 +81,7 @@ def _settings(**values: Sequence[float]) -> list[Setting]:
 
 def setting_text(setting: Setting) -> str:
     """As in a table; empty for a scaler's own settings."""
-    return ", ".join(f"{name}={value:g}" for name, value in setting)
+    return ", ".join(f"{name}={value if isinstance(value, str) else f'{value:g}'}" for name, value in setting)
 
 
 def _rounded(value: float) -> float:
@@ -247,7 +247,22 @@ def functions(request: Request) -> Iterator[CellResult]:
     yield from in_order(results)
 
 
-def in_order(results: Sequence[CellResult]) -> list[CellResult]:
+class Scored(Protocol):
+    """One contract with its outcome."""
+
+    @property
+    def lost(self) -> bool:
+        """A rival keeps the contract and our scaler does not, or is dearer."""
+
+    @property
+    def fewer_late(self) -> list[str]:
+        """Rivals that keep the contract with fewer late requests."""
+
+
+ScoredT = TypeVar("ScoredT", bound=Scored)
+
+
+def in_order(results: Sequence[ScoredT]) -> list[ScoredT]:
     """Lost cells first, then those where a rival had fewer late requests."""
     return sorted(results, key=lambda each: (not each.lost, not each.fewer_late))
 
@@ -258,23 +273,24 @@ def cells_of(result: CellResult) -> Cells:
         "pipeline, contract": str(result.cell),
         "result": "lost" if result.lost else "won",
         "seeds": len(result.own.runs),
-        OWN: _parts(result.cell, result.own),
-        f"{PUBLISHED}, published": _parts(result.cell, result.published),
+        OWN: parts_of(result.cell.allowed, result.own),
+        f"{PUBLISHED}, published": parts_of(result.cell.allowed, result.published),
     }
     for found in result.rivals:
-        row[found.scaler] = {**_parts(result.cell, found), "setting": setting_text(found.setting)}
+        row[found.scaler] = {**parts_of(result.cell.allowed, found), "setting": setting_text(found.setting)}
     row["fewer late"] = ", ".join(result.fewer_late)
     return row
 
 
-def _parts(cell: Cell, found: Found) -> Cells:
+def parts_of(allowed: float, found: Found) -> Cells:
+    """Late requests, cost with its range, and whether no more than ``allowed`` were late."""
     minutes = [run.minutes for run in found.runs]
     return {
         "late, %": 100 * found.late,
         "replica-minutes": found.cost,
         "least": min(minutes),
         "most": max(minutes),
-        "contract": "kept" if found.late <= cell.allowed else "missed",
+        "contract": "kept" if found.late <= allowed else "missed",
     }
 
 

@@ -86,4 +86,38 @@ PUBSUB = Family(
     frozenset({"R_s"}),
 )
 
-FAMILIES = (PUBSUB,)
+
+def _trade(terms: Terms) -> list[str]:
+    """One consumer fewer, the chosen number, and one more: late jobs, their price, the choice."""
+    lines = []
+    for index, consumers in enumerate(as_list(terms["candidates"])):
+        idle_s, work_s, change_s, late, cost = (number(as_list(terms[name])[index]) for name in TRADE[1:])
+        lines.append(
+            f"{consumers} consumer{'s' if consumers > 1 else ''}: J = {idle_s} s idle + {work_s} s of work "
+            f"+ {change_s} s for the change + {number(terms['price_s'])} · {late} late = {cost}"
+            f"{' ← least' if index == terms['chosen'] else ''}"
+        )
+    return lines
+
+
+TRADE = ("candidates", "idle_s", "work_s", "change_s", "late", "cost")
+
+NEWSVENDOR = Family(
+    frozenset({"newsvendor-network"}),
+    sentences(
+        "λ_in of the jobs {jobs} = {rates_per_s}/s, squared error of the forecasts over their means = {dispersions}",
+        "contract: {slo_share:%} of the jobs within {slo_s} s; late though none waits: {late_without_waits:%}",
+        "infeasible: {infeasible}",
+        "tasks arrive at {rate_per_s}/s in the long run, {arrivals} within {horizon_s} s; service time = {service_s} s",
+        "in service: {in_service}, waiting: {waiting}; mean wait = {mean_wait_s} s",
+        "the oldest one has waited for {oldest_s} s",
+        "late jobs of those that do not wait here = {late_at_once:%}",
+        "a task that a consumer beyond the least number serves costs {extra_s} s",
+        Sentence(frozenset({*TRADE, "chosen", "price_s"}), _trade),
+        "λ = {price_s} consumer-seconds per late job",
+        "consumers = {consumers}, wanted = {wanted}",
+    ),
+    marks=frozenset({"work_s", "late_without_waits"}),
+)
+
+FAMILIES = (PUBSUB, NEWSVENDOR)

@@ -194,6 +194,7 @@ def test_the_monitor_estimates_over_its_sliding_window() -> None:
     assert first.arrival_scv == pytest.approx(between.var(ddof=1) / between.mean() ** 2)
     assert (second.arrived, second.arrival_rate_per_s, second.arrival_scv) == (0, 0.0, None)
     assert seen.response_time_s == pytest.approx(0.75)
+    assert seen.late == 16, "each took 0.75 s, the SLO is 0.5 s"
     a, b = seen.topics
     assert (a.service_rate_per_s, a.service_scv) == pytest.approx((2.0, 0.0))
     assert (b.service_rate_per_s, b.arrived, b.completed) == pytest.approx((4.0, 17, 16))

@@ -80,7 +80,7 @@ def total(name: str, reports: Sequence[AppReport]) -> AppReport:
         jobs={
             job: JobFlow(
                 last_arrival_ns=max(flow.last_arrival_ns for flow in each),
-                **_sums(each, "arrived", "between_s", "between_s2", "finished", "response_s"),
+                **_sums(each, "arrived", "between_s", "between_s2", "finished", "response_s", "late"),
             )
             for job, each in flows.items()
         },

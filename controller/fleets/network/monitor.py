@@ -24,7 +24,7 @@ from penstock.runspec import RunSpec
 from penstock.systems import JobSpec, NetworkSystem
 
 FEWEST_INTERVALS: Final = 10
-WHOLE: Final = ("arrived", "completed", "backlog", "in_flight", "response_time_s")
+WHOLE: Final = ("arrived", "completed", "backlog", "in_flight", "response_time_s", "late")
 PART: Final = ("arrived", "completed", "backlog", "in_flight", "service_rate_per_s", "service_scv")
 
 
@@ -94,6 +94,7 @@ class NetworkMonitor(AppMonitor[NetworkView, NetworkObservation]):
                 for job in self._system.jobs
             ),
             response_time_s=response_s / finished_lately if finished_lately else None,
+            late=sum(flow.late for _, flow in flows.values()),
             unknown={} if finished_lately else {"response_time_s": "no job has finished within the window"},
         )
 

@@ -149,17 +149,24 @@ def _passed(since_s: float | None, now_s: float, interval_s: float) -> bool:
 
 def remember(observation: NetworkObservation, state: NetworkState, p: NetworkParameters) -> NetworkState:
     """The state with this observation's arrivals and service times."""
-    arrivals, service = dict(state.arrivals), dict(state.service)
+    arrivals = dict(state.arrivals)
     for job in observation.jobs:
         arrivals[job.job] = arrivals.get(job.job, Window()).add(observation.time_s, job.arrived, p.window_s)
+    since_s = observation.time_s if state.since_s is None else state.since_s
+    service = remembered(observation, state.service)
+    return msgspec.structs.replace(state, since_s=since_s, arrivals=arrivals, service=service)
+
+
+def remembered(observation: NetworkObservation, before: Mapping[str, ServiceMoments]) -> dict[str, ServiceMoments]:
+    """The last known service times by topic, with those of this observation."""
+    service = dict(before)
     for topic in observation.topics:
         last = service.get(topic.fleet, ServiceMoments())
         service[topic.fleet] = ServiceMoments(
             topic.service_rate_per_s or last.rate_per_s,
             topic.service_scv if topic.service_scv is not None else last.scv,
         )
-    since_s = observation.time_s if state.since_s is None else state.since_s
-    return msgspec.structs.replace(state, since_s=since_s, arrivals=arrivals, service=service)
+    return service
 
 
 def _topic(topic: TopicStatus, state: NetworkState, p: NetworkParameters) -> NetworkTopic:

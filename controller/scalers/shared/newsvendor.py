@@ -4,7 +4,8 @@ The loss function is that of Arrow, Harris and Marschak, "Optimal Inventory Poli
 docs/newsvendor.md explains the principle.
 """
 
-from math import erfc, exp, pi, sqrt
+from functools import lru_cache
+from math import erfc, exp, log, pi, sqrt
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ TREND_GAIN: Final = 0.1
 DISPERSION_GAIN: Final = 0.05
 RARITY: Final = 1.3
 """The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
+MOST_KEPT: Final = 512
 ROUNDING: Final = 0.25
 """Variance of a count that is known, in requests²: services begin one by one."""
 
@@ -142,3 +144,29 @@ def expected_above(mean: float, variance: float, capacity: float) -> float:
     deviation = sqrt(max(variance, 1e-9))
     z = (capacity - mean) / deviation
     return deviation * max(0.0, exp(-z * z / 2) / sqrt(2 * pi) - z * erfc(z / sqrt(2)) / 2)
+
+
+def gamma_above(mean: float, variance: float, limit: float) -> float:
+    """P(X > limit) of a gamma-distributed X of this mean above 0, by its cube root, which is nearly normal.
+
+    Wilson and Hilferty, "The distribution of chi-square", PNAS 17 (1931).
+    """
+    if limit <= 0:
+        return 1.0
+    ninth = max(variance, 1e-9 * mean * mean) / (9 * mean * mean)
+    return erfc(((limit / mean) ** (1 / 3) - 1 + ninth) / sqrt(2 * ninth)) / 2
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def at_least(mean: float, variance: float, most: int) -> tuple[float, ...]:
+    """P(N ≥ k), k = 1 to ``most``, of a count: Poisson, or negative binomial where the variance is above the mean."""
+    if mean <= 0:
+        return (0.0,) * most
+    excess = max(variance / mean - 1, 0.0)
+    probability = exp(-mean if excess < 1e-6 else -mean / excess * log(1 + excess))
+    left, found = 1.0, list[float]()
+    for k in range(most):
+        left -= probability
+        found.append(max(0.0, left))
+        probability *= (mean + excess * k) / ((1 + excess) * (k + 1))
+    return tuple(found)

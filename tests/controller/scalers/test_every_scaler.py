@@ -72,6 +72,7 @@ ON_ITS_OWN_KIND = [
     "mwf-rscore",
     "newsvendor",
     "newsvendor-function",
+    "newsvendor-network",
     "newsvendor-queue",
     "overprovision",
     "random",
@@ -262,7 +263,11 @@ class NetworkWorld(World):
         )
         fields = self.common("network") | {"replicas": ReplicaCounts(joined=sum(self.replicas.values()))}
         return NetworkObservation(
-            **fields, topics=topics, jobs=jobs, response_time_s=None if self.blind else 90.0 + self.arrived % 7
+            **fields,
+            topics=topics,
+            jobs=jobs,
+            response_time_s=None if self.blind else 90.0 + self.arrived % 7,
+            late=None if self.blind else self.completed // 50,
         )
 
 

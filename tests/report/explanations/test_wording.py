@@ -81,6 +81,11 @@ SAID: dict[str, tuple[str, ...]] = {
         "s for the change + {price_s} · ",
         "← least",
     ),
+    "newsvendor-network": (
+        "contract: {slo_share:%} of the jobs within {slo_s} s; late though none waits: {late_without_waits:%}",
+        "λ_in of the jobs {jobs} = {rates_per_s}/s",
+        "λ = {price_s} consumer-seconds per late job",
+    ),
     "newsvendor-queue": (
         "λ_in = {rate_per_s}/s",
         "μ of a container = {service_rate_per_s}/s, K = {K}",

@@ -32,6 +32,7 @@ SPEC = RunSpec(
     scaler=ScalerSpec(name="none"),
     fleet="network",
     duration_s=1,
+    slo_s=3.5,
     system=SYSTEM,
 )
 
@@ -79,7 +80,8 @@ class Apps:
     def _flow(self, job: str, topic: str) -> JobFlow:
         """They arrive at A and leave at D."""
         if topic == "D":
-            return JobFlow(finished=len(self.responses[job]), response_s=sum(self.responses[job]))
+            times = self.responses[job]
+            return JobFlow(finished=len(times), response_s=sum(times), late=sum(each > SPEC.slo_s for each in times))
         between = np.diff(self.arrivals[job])
         return JobFlow(
             arrived=len(self.arrivals[job]), between_s=float(between.sum()), between_s2=float((between**2).sum())
@@ -105,6 +107,7 @@ def test_moments_are_those_of_the_samples() -> None:
     assert job.arrival_scv == pytest.approx(scv(np.diff(apps.arrivals["1"]).tolist()))
     assert seen.response_time_s == pytest.approx(6.0)
     assert (seen.completed, seen.jobs[1].route) == (3, ("A", "D", "D"))
+    assert seen.late == 2
 
 
 def test_only_what_happened_within_the_window_counts() -> None:

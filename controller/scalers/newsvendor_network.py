@@ -1,0 +1,541 @@
+"""newsvendor for pub/sub networks: consumers beyond the least number against jobs that come too late.
+
+A job is late if its services and waits along its route take longer than the limit; two moments of each give the
+probability, at each topic as a function of the wait there. A task that waits may be served by a consumer that has to be
+there anyway, for nothing; one more consumer serves it at once and costs its service time; and each second of waiting
+makes the job late with a higher probability, at the price λ. docs/newsvendor.md explains the method.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from math import ceil, expm1, fsum, sqrt
+from typing import ClassVar, Final, NamedTuple
+
+import msgspec
+
+from controller.queueing.network import Job, Network, NetworkTopic
+from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, reason_of, resize
+from controller.scalers.shared.network_scaler import ServiceMoments, remembered
+from controller.scalers.shared.newsvendor import RARITY, Forecast, Price, at_least, gamma_above
+from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
+from controller.scalers.shared.single_fleet import merged
+from penstock.contracts import Decision, NetworkObservation, Term, TopicStatus, hold
+
+PRICE_UNIT: Final = 0.2
+"""λ is the price of ``Price`` divided by this, times the mean service time of a job along its route."""
+FIRST_PRICE: Final = 0.012
+PRICE_GAIN: Final = 0.02
+REMOVAL: Final = 0.15
+"""Of a start-up, what the removal of a consumer costs: it may be wanted again."""
+WAIT_MEMORY: Final = 10.0
+"""Routes, in mean service times, over which the waits of a topic are averaged."""
+TAIL: Final = 1e-3
+"""Arrivals less probable than this are left out."""
+MOST_ARRIVALS: Final = 500
+MOST_KEPT: Final = 256
+MOST_ADDED: Final = 50
+"""Consumers that one decision adds at most."""
+LEAST_GAIN: Final = 1e-3
+"""Consumer-seconds per second by which a number has to be better than the present one."""
+
+
+class NewsvendorNetworkState(msgspec.Struct, frozen=True):
+    """What is learned. ``forecasts`` by job. ``service``, ``waiting`` (mean number of tasks that wait) and ``tasks``
+    (arrived tasks, as readings at which there were more than before, back to the oldest one that waits) by topic.
+    """
+
+    price: Price = Price()
+    forecasts: dict[str, Forecast] = msgspec.field(default_factory=dict)
+    service: dict[str, ServiceMoments] = msgspec.field(default_factory=dict)
+    waiting: dict[str, float] = msgspec.field(default_factory=dict)
+    tasks: dict[str, tuple[tuple[float, int], ...]] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewsvendorNetworkParameters(BoundedParameters):
+    """``slo_share`` of the jobs is to leave the network within ``slo_s``. ``price_s`` fixes λ in consumer-seconds per
+    late job; None: it is found from the share. ``start_up_s``: from the request of a consumer until it serves.
+    ``service_rates_per_s`` and ``service_scvs`` per topic replace measured values.
+    """
+
+    decision_interval_s: Positive = 2.0
+
+    slo_s: Positive = 60.0
+    slo_share: OpenShare = 0.99
+    start_up_s: NotNegative = 0.0
+    price_s: Positive | None = None
+    service_rates_per_s: Mapping[str, Positive] = field(default_factory=dict)
+    service_scvs: Mapping[str, NotNegative] = field(default_factory=dict)
+
+    @property
+    def horizon_s(self) -> float:
+        """Until consumers that the next decision asks for can serve."""
+        return self.start_up_s + self.decision_interval_s
+
+
+class Time(NamedTuple):
+    """Mean and variance of a time, in s and s²."""
+
+    mean: float
+    variance: float
+
+
+class Visit(NamedTuple):
+    """A step of a job's route at a topic: its share of the tasks there, and the job's time without the wait there."""
+
+    share: float
+    other: Time
+
+
+class Trade(NamedTuple):
+    """What a number of consumers costs until the end of the horizon, in consumer-seconds, and its late jobs."""
+
+    consumers: int
+    idle_s: float
+    work_s: float
+    change_s: float
+    late: float
+    cost: float
+
+
+class Outlook(NamedTuple):
+    """One topic: who serves and waits there now, and what may arrive within the horizon.
+
+    By task, those that wait first: ``exists``, the probability that there is one, and late probabilities: if it starts
+    ``now`` (or when it arrives), after a start-up (``new``), or at the end of the horizon (``last``), when it has
+    waited for ``waits_s``. ``late_after``: late probability by wait.
+    ``rate_per_s``: of all arrivals there, in the long run; ``arrivals``: expected ones within the horizon; ``ages_s``:
+    waits so far; ``at_once``: late probability of a job that does not wait here.
+    """
+
+    status: TopicStatus
+    service_s: float
+    rate_per_s: float
+    mean_wait_s: float
+    arrivals: float
+    ages_s: Sequence[float]
+    at_once: float
+    exists: Sequence[float]
+    now: Sequence[float]
+    new: Sequence[float]
+    last: Sequence[float]
+    waits_s: Sequence[float]
+    late_after: Callable[[float], float]
+    price_s: float
+    parameters: NewsvendorNetworkParameters
+
+    @property
+    def busy(self) -> int:
+        """Consumers that serve and are to stay."""
+        return max(0, (self.status.in_flight or 0) - self.status.replicas.draining)
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that wait."""
+        return len(self.ages_s)
+
+    @property
+    def load(self) -> float:
+        """Consumers that are busy on average."""
+        return self.rate_per_s * self.service_s
+
+    @property
+    def extra_s(self) -> float:
+        """Consumer-seconds that a task costs if a consumer beyond the least number serves it. One that has to be there
+        would serve it for nothing later if it is idle then, which is so with the probability of fewer tasks in the
+        topic than the least number of consumers.
+        """
+        return self.service_s * (1 - at_least(self.load, self.load, self.parameters.min_replicas)[-1])
+
+    def trade(self, consumers: int) -> Trade:
+        """The parts of J(m). Those that start go first, then idle ones."""
+        p, status = self.parameters, self.status
+        kept, more = min(consumers, status.replicas.joined), consumers - status.replicas.current
+        busy = min(kept, self.busy)
+        idle, added = kept - busy, max(0, consumers - kept)
+        late, work_s = self.served(busy, idle, added)
+        idle_s = self.idle_s(busy, idle + (added if p.start_up_s == 0 else 0))
+        change_s = p.start_up_s * (more if more >= 0 else -REMOVAL * more)
+        return Trade(consumers, idle_s, work_s, change_s, late, idle_s + work_s + change_s + self.price_s * late)
+
+    def served(self, busy: int, idle: int, added: int) -> tuple[float, float]:
+        """Expected late jobs if all tasks start by the end of the horizon, and what their work costs in s.
+
+        The first tasks start at once, the next after a start-up, others if a service ends before the horizon does. A
+        task that waits then costs a further consumer. If those that have to be there can do all the work, it may wait
+        for its turn at them instead, and costs more late jobs, if that is less.
+        """
+        p, count, extra_s = self.parameters, len(self.exists), self.extra_s
+        at_once, soon = min(idle, count), min(idle + added, count)
+        ends = busy * p.horizon_s / self.service_s
+        beyond = 1 - min(1.0, p.min_replicas / busy) if busy else 0.0
+        late = fsum(self.exists[k] * self.now[k] for k in range(at_once))
+        late += fsum(self.exists[k] * self.new[k] for k in range(at_once, soon))
+        work_s = extra_s * fsum(self.exists[max(0, p.min_replicas - busy) : soon])
+        for k, freed in zip(range(soon, count), at_least(ends, ends, count - soon), strict=True):
+            late += self.exists[k] * (self.last[k] - freed * (self.last[k] - self.now[k]) / 2)
+            then_s = extra_s
+            if self.load < p.min_replicas:
+                turn_s = (k - soon + 1) * self.service_s / p.min_replicas
+                then_s = min(extra_s, self.price_s * (self.late_after(self.waits_s[k] + turn_s) - self.last[k]))
+            work_s += self.exists[k] * (freed * beyond * extra_s + (1 - freed) * then_s)
+        return late, work_s
+
+    def idle_s(self, busy: int, idle: int) -> float:
+        """Expected idle time until the next decision of consumers beyond the least number: of those that find no task
+        now, and of those whose service ends, less the tasks that arrive.
+        """
+        p = self.parameters
+        half_s = p.decision_interval_s / 2
+        beyond = max(0, busy + idle - p.min_replicas)
+        ends, come = busy * half_s / self.service_s, self.arrivals * half_s / p.horizon_s
+        return p.decision_interval_s * mean_between(idle - self.waiting, ends, come, beyond)
+
+
+def mean_between(spare: int, ends: float, come: float, beyond: int) -> float:
+    """E[min((spare + E − A)⁺, beyond)] of two Poisson counts: services that end and tasks that arrive."""
+    probabilities = difference(ends, come)
+    most = len(probabilities) // 2
+    surely = max(0, min(beyond, spare - most))
+    return surely + fsum(probabilities[k - spare + most] for k in range(surely + 1, min(beyond, spare + most) + 1))
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def difference(first: float, second: float) -> tuple[float, ...]:
+    """P(X − Y ≥ k) of two Poisson counts, from k = −most to most; beyond these it is 1 and 0."""
+    most = ceil(max(first, second) + 5 * sqrt(max(first, second))) + 1
+    above = (*(1.0,) * (most + 1), *at_least(first, first, most), *(0.0,) * most)
+    by = (1.0, *at_least(second, second, most), 0.0)
+    parts = [by[k] - by[k + 1] for k in range(most + 1)]
+    return tuple(fsum(parts[y] * above[most + k + y] for y in range(most + 1)) for k in range(-most, most + 1))
+
+
+class NewsvendorNetwork(BaseScaler[NewsvendorNetworkParameters, NewsvendorNetworkState]):
+    """For each topic, the least idle time + work beyond the least consumers + price · expected late jobs."""
+
+    name: ClassVar[str] = "newsvendor-network"
+    paper: ClassVar[str] = "own method: docs/newsvendor.md; loss function of Arrow, Harris, Marschak 1951"
+    fleets: ClassVar[type[NetworkObservation]] = NetworkObservation
+
+    def decide(
+        self, observation: NetworkObservation, state: NewsvendorNetworkState
+    ) -> tuple[Decision, NewsvendorNetworkState]:
+        """Learn from the readings, and decide about all topics."""
+        p = self.parameters
+        state = msgspec.structs.replace(
+            state,
+            price=updated_price(state.price, observation, p),
+            service=remembered(observation, state.service),
+        )
+        try:
+            network = known_network(observation, state, p)
+            state = learned(observation, state, network, p)
+            forecasts = known_rates(observation, state)
+        except CannotDecide as reason:
+            return hold(observation.fleet, str(reason)), state
+        assert state.price.value is not None
+        route_s = mean_route_s(network)
+        price_s = p.price_s or state.price.value / PRICE_UNIT * route_s
+        decisions = {}
+        for outlook in outlooks(observation, state, network, forecasts, price_s, p):
+            trades, chosen = best_trades(outlook)
+            why = terms(outlook, trades, chosen)
+            decisions[outlook.status.fleet] = resize(outlook.status, trades[chosen].consumers, why)
+        decision = merged(decisions)
+        contract = contract_terms(network, forecasts, price_s, p)
+        contract["action"] = decision.action
+        terms_by_fleet = {observation.fleet: contract, **decision.why}
+        return msgspec.structs.replace(decision, why=terms_by_fleet), state
+
+
+def contract_terms(
+    network: Network, forecasts: Sequence[Forecast], price_s: float, p: NewsvendorNetworkParameters
+) -> dict[str, Term]:
+    """The contract, and the share of the jobs that is late though none waits: no number of consumers can do better."""
+    total = fsum(forecast.rate_per_s for forecast in forecasts)
+    least = fsum(
+        (forecast.rate_per_s / total if total else 1 / len(forecasts))
+        * gamma_above(*service_time(network, route), p.slo_s)
+        for forecast, route in zip(forecasts, network.routes(), strict=True)
+    )
+    terms: dict[str, Term] = {
+        "jobs": [job.name for job in network.jobs],
+        "rates_per_s": [forecast.rate_per_s for forecast in forecasts],
+        "dispersions": [forecast.dispersion for forecast in forecasts],
+        "slo_s": p.slo_s,
+        "slo_share": p.slo_share,
+        "price_s": price_s,
+        "late_without_waits": least,
+    }
+    if least > 1 - p.slo_share:
+        terms["infeasible"] = "more jobs than the contract allows are late though none waits"
+    return terms
+
+
+def service_time(network: Network, route: Sequence[int]) -> Time:
+    """Of all services of a job."""
+    topics = [network.topics[j] for j in route]
+    return Time(fsum(1 / t.service_rate for t in topics), fsum(t.service_scv / t.service_rate**2 for t in topics))
+
+
+def updated_price(price: Price, observation: NetworkObservation, p: NewsvendorNetworkParameters) -> Price:
+    """With the counts of jobs that left the network."""
+    if price.value is None:
+        price = price.beginning(FIRST_PRICE / (1 - p.slo_share) ** RARITY)
+    return price.updated(observation.completed, observation.late, p.slo_share, PRICE_GAIN)
+
+
+def known_network(
+    observation: NetworkObservation, state: NewsvendorNetworkState, p: NewsvendorNetworkParameters
+) -> Network:
+    """Topics and routes, rates per second, without arrival rates. Raises CannotDecide for an unknown value."""
+    if not observation.topics:
+        raise CannotDecide("no topic is known that could be scaled")
+    topics = []
+    for topic in observation.topics:
+        check_known(topic, "backlog", "in_flight", "arrived")
+        last = state.service.get(topic.fleet, ServiceMoments())
+        rate, scv = p.service_rates_per_s.get(topic.fleet, last.rate_per_s), p.service_scvs.get(topic.fleet, last.scv)
+        if rate is None:
+            reason = reason_of(topic.unknown, "service_rate_per_s")
+            raise CannotDecide(f"service rate of topic {topic.fleet} is unknown{reason}")
+        topics.append(NetworkTopic(name=topic.fleet, service_rate=rate, service_scv=1.0 if scv is None else scv))
+    for job in observation.jobs:
+        if job.arrived is None:
+            raise CannotDecide(f"arrivals of job {job.job} are unknown")
+    try:
+        jobs = tuple(Job(name=job.job, route=job.route, arrival_rate=0.0) for job in observation.jobs)
+        return Network(topics=tuple(topics), jobs=jobs)
+    except ValueError as error:
+        raise CannotDecide(f"not a network: {error}") from None
+
+
+def mean_route_s(network: Network) -> float:
+    """Service time of a job along its route, the mean over the job types."""
+    routes = network.routes()
+    return fsum(1 / network.topics[j].service_rate for route in routes for j in route) / len(routes)
+
+
+def learned(
+    observation: NetworkObservation, state: NewsvendorNetworkState, network: Network, p: NewsvendorNetworkParameters
+) -> NewsvendorNetworkState:
+    """With this observation's arrivals and waiting tasks. A forecast takes a reading once in the time of a route, so
+    that there are some arrivals between two of them.
+    """
+    time_s, route_s = observation.time_s, mean_route_s(network)
+    forecasts, waiting, tasks = dict(state.forecasts), dict(state.waiting), dict(state.tasks)
+    for job in observation.jobs:
+        forecast = forecasts.get(job.job, Forecast())
+        assert job.arrived is not None
+        due = not forecast.readings or not 0 <= time_s - forecast.readings[-1][0] < route_s
+        if due or forecast.level_per_s is None:
+            forecasts[job.job] = forecast.updated(time_s, job.arrived, route_s)
+    gain = min(1.0, p.decision_interval_s / (WAIT_MEMORY * route_s))
+    for topic in observation.topics:
+        assert topic.backlog is not None and topic.arrived is not None
+        before = waiting.get(topic.fleet, 0.0)
+        waiting[topic.fleet] = before + gain * (topic.backlog - before)
+        tasks[topic.fleet] = readings_of(tasks.get(topic.fleet, ()), time_s, topic.arrived, topic.backlog)
+    return msgspec.structs.replace(state, forecasts=forecasts, waiting=waiting, tasks=tasks)
+
+
+def known_rates(observation: NetworkObservation, state: NewsvendorNetworkState) -> list[Forecast]:
+    """The forecast of each job type. Raises CannotDecide before there is a rate."""
+    forecasts = [state.forecasts[job.job] for job in observation.jobs]
+    if any(forecast.level_per_s is None for forecast in forecasts):
+        raise CannotDecide("no rate yet: this is the first reading of the arrivals")
+    return forecasts
+
+
+def outlooks(
+    observation: NetworkObservation,
+    state: NewsvendorNetworkState,
+    network: Network,
+    forecasts: Sequence[Forecast],
+    price_s: float,
+    p: NewsvendorNetworkParameters,
+) -> list[Outlook]:
+    """All topics, in the network's order. A job's waits at its other topics are those of the last jobs, exponential,
+    but each at most its part of the time that the services leave: a queue that is too long elsewhere has to be served
+    there, and is no reason to give a job up here.
+    """
+    routes = network.routes()
+    rates = [0.0] * len(network.topics)
+    for route, forecast in zip(routes, forecasts, strict=True):
+        for j in route:
+            rates[j] += forecast.rate_per_s
+    services_s = [1 / topic.service_rate for topic in network.topics]
+    waits_s = [
+        state.waiting[topic.fleet] / rate if rate else 0.0
+        for topic, rate in zip(observation.topics, rates, strict=True)
+    ]
+    finish = [
+        finished(topic.in_flight or 0, rates[j], services_s[j], p.horizon_s)
+        for j, topic in enumerate(observation.topics)
+    ]
+    mean, variance = [0.0] * len(rates), [0.0] * len(rates)
+    visits: list[list[Visit]] = [[] for _ in rates]
+    for route, forecast in zip(routes, forecasts, strict=True):
+        served = service_time(network, route)
+        most_s = max(0.0, p.slo_s - served.mean) / len(route)
+        waits = [min(waits_s[j], most_s) for j in route]
+        count = forecast.rate_at(p.horizon_s / 2) * p.horizon_s
+        mean[route[0]] += count
+        variance[route[0]] += max(1.0, forecast.dispersion) * count
+        for k, j in enumerate(route):
+            share = forecast.rate_per_s / rates[j] if rates[j] else 1.0
+            others = [*waits[:k], *waits[k + 1 :]]
+            other = Time(served.mean + fsum(others), served.variance + fsum(wait_s**2 for wait_s in others))
+            visits[j].append(Visit(share, other))
+            if k:
+                before = route[k - 1]
+                part = forecast.rate_per_s / rates[before] * finish[before] if rates[before] else 0.0
+                mean[j] += part
+                variance[j] += part
+    return [
+        outlook_of(
+            topic,
+            ages_s(state.tasks[topic.fleet], observation.time_s, topic.backlog or 0),
+            services_s[j],
+            rates[j],
+            waits_s[j],
+            (mean[j], variance[j]),
+            visits[j],
+            price_s,
+            p,
+        )
+        for j, topic in enumerate(observation.topics)
+    ]
+
+
+def finished(in_flight: int, rate_per_s: float, service_s: float, within_s: float) -> float:
+    """Tasks of a topic that are served within a time: of those in service, and of those that still arrive."""
+    part = -expm1(-within_s / service_s)
+    return in_flight * part + rate_per_s * max(0.0, within_s - part * service_s)
+
+
+def late_probability(visits: Sequence[Visit], limit_s: float) -> Callable[[float], float]:
+    """Of a job at a topic, by its wait there in s."""
+    total = fsum(visit.share for visit in visits)
+
+    @cache
+    def late(wait_s: float) -> float:
+        return fsum(v.share / total * gamma_above(v.other.mean, v.other.variance, limit_s - wait_s) for v in visits)
+
+    return late
+
+
+def readings_of(
+    before: Sequence[tuple[float, int]], time_s: float, arrived: int, waiting: int
+) -> tuple[tuple[float, int], ...]:
+    """With one more reading, without those of tasks that no longer wait. A count or a time that fell is of a topic that
+    was started anew.
+    """
+    if before and (time_s < before[-1][0] or arrived < before[-1][1]):
+        before = ()
+    kept = [each for each in before if each[1] > arrived - waiting] if waiting else list(before[-1:])
+    if not kept or arrived > kept[-1][1]:
+        kept.append((time_s, arrived))
+    return tuple(kept)
+
+
+def ages_s(readings: Sequence[tuple[float, int]], time_s: float, waiting: int) -> list[float]:
+    """How long each of the tasks that wait has waited at this topic, the oldest first: at least, since it may have come
+    before the reading that had it first.
+    """
+    ages, i = list[float](), 0
+    newest = readings[-1][1]
+    for number in range(newest - waiting + 1, newest + 1):
+        while readings[i][1] < number:
+            i += 1
+        ages.append(time_s - readings[i][0])
+    return ages
+
+
+def outlook_of(
+    status: TopicStatus,
+    ages: Sequence[float],
+    service_s: float,
+    rate_per_s: float,
+    mean_wait_s: float,
+    arrivals: tuple[float, float],
+    visits: Sequence[Visit],
+    price_s: float,
+    p: NewsvendorNetworkParameters,
+) -> Outlook:
+    """Late probabilities of the tasks that wait, and of those that may arrive."""
+    mean, variance = arrivals
+    most = min(MOST_ARRIVALS, ceil(mean + 6 * sqrt(variance)) + 2)
+    probable = [each for each in at_least(mean, variance, most) if each >= TAIL]
+    late = late_probability(visits, p.slo_s) if visits else lambda _: 0.0
+    come_s = [p.horizon_s * k / (max(mean, k) + 1) for k in range(1, len(probable) + 1)]
+    at_once = late(0.0)
+    now = [*(late(age_s) for age_s in ages), *(at_once for _ in come_s)]
+    new = now
+    if p.start_up_s:
+        new = [*(late(a + p.start_up_s) for a in ages), *(late(max(0.0, p.start_up_s - c)) for c in come_s)]
+    waits_s = [*(a + p.horizon_s for a in ages), *(p.horizon_s - c for c in come_s)]
+    last = [late(wait_s) for wait_s in waits_s]
+    exists = [*(1.0 for _ in ages), *probable]
+    return Outlook(
+        status,
+        service_s,
+        rate_per_s,
+        mean_wait_s,
+        mean,
+        ages,
+        at_once,
+        exists,
+        now,
+        new,
+        last,
+        waits_s,
+        late,
+        price_s,
+        p,
+    )
+
+
+def best_trades(outlook: Outlook) -> tuple[list[Trade], int]:
+    """The trades of one consumer fewer, of the number with the least cost, and of one more, and which is the least. The
+    present number if none is cheaper. A consumer that serves leaves only if a task waits for one that stays.
+    """
+    p, current = outlook.parameters, outlook.status.replicas.current
+    most = p.bounded(max(current, min(outlook.busy + len(outlook.exists), current + MOST_ADDED)))
+    least = p.bounded(min(current, outlook.busy - outlook.waiting))
+    trades = {consumers: outlook.trade(consumers) for consumers in range(least, most + 1)}
+    present = trades[p.bounded(current)]
+    best = min(trades.values(), key=lambda trade: trade.cost)
+    if best.cost > present.cost - LEAST_GAIN * p.decision_interval_s:
+        best = present
+    m = best.consumers
+    shown = [trades.get(each) or outlook.trade(each) for each in (m - 1, m, m + 1) if p.bounded(each) == each]
+    return shown, [each.consumers for each in shown].index(m)
+
+
+def terms(outlook: Outlook, trades: Sequence[Trade], chosen: int) -> Mapping[str, Term]:
+    """The arithmetic: the topic, and the trade of one consumer fewer, the chosen number, and one more."""
+    p, status = outlook.parameters, outlook.status
+    return {
+        "rate_per_s": outlook.rate_per_s,
+        "service_s": outlook.service_s,
+        "mean_wait_s": outlook.mean_wait_s,
+        "in_service": status.in_flight,
+        "waiting": outlook.waiting,
+        **({"oldest_s": outlook.ages_s[0]} if outlook.ages_s else {}),
+        "arrivals": outlook.arrivals,
+        "horizon_s": p.horizon_s,
+        "late_at_once": outlook.at_once,
+        "extra_s": outlook.extra_s,
+        "price_s": outlook.price_s,
+        "consumers": status.replicas.current,
+        "candidates": [each.consumers for each in trades],
+        "idle_s": [each.idle_s for each in trades],
+        "work_s": [each.work_s for each in trades],
+        "change_s": [each.change_s for each in trades],
+        "late": [each.late for each in trades],
+        "cost": [each.cost for each in trades],
+        "chosen": chosen,
+        "wanted": trades[chosen].consumers,
+    }

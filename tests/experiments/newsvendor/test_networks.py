@@ -1,0 +1,75 @@
+"""The table of pub/sub networks: a rival that keeps the contract at less takes the cell."""
+
+import pytest
+
+from experiments.newsvendor import networks as table
+from experiments.newsvendor.functions import Found, Played, Setting
+from experiments.newsvendor.networks import GRIDS, NetworkCell, NetworkResult, NewsvendorNetworkSettings
+from experiments.paper import Request
+from experiments.papers import PAPERS
+
+CELL = NetworkCell("pubsub-mintime", 0.9)
+
+
+def found(scaler: str, late: int, minutes: float) -> Found:
+    return Found(scaler, (), [Played(1000, late, minutes)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("rival", "lost", "fewer"),
+    [
+        (found("rps", 100, 299.0), True, False),
+        (found("rps", 101, 200.0), False, False),  # misses the contract
+        (found("rps", 80, 300.0), False, True),
+        (found("rps", 80, 301.0), False, True),
+    ],
+)
+def test_a_cell_is_lost_to_a_cheaper_rival_that_keeps_the_contract(rival: Found, lost: bool, fewer: bool) -> None:
+    result = NetworkResult(CELL, found(table.OWN, 90, 300.0), [rival])
+    assert (result.lost, result.fewer_late) == (lost, ["rps"] if fewer else [])
+    assert table.cells_of(result)["result"] == ("lost" if lost else "won")
+
+
+def test_a_contract_that_is_missed_loses_the_cell_to_any_rival_that_keeps_it() -> None:
+    assert NetworkResult(CELL, found(table.OWN, 101, 300.0), [found("rps", 100, 900.0)]).lost
+
+
+def test_the_cheapest_setting_that_keeps_the_contract_on_all_seeds_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cheaper the fewer consumers; too few are late on all seeds, or on the second only."""
+
+    def play(calls: list[tuple[str, str, Setting, int]]) -> list[Played]:
+        budgets = [(dict(setting).get("budget", 20), seed) for _, _, setting, seed in calls]
+        return [Played(100, 50 if budget < 3 or (budget == 3 and seed > 21) else 5, budget) for budget, seed in budgets]
+
+    monkeypatch.setattr(table.play, "each", play)
+    chosen = table.tuned(CELL, "min-time", (21, 22, 23, 24))
+    assert dict(chosen.setting)["budget"] == 4
+    assert len(chosen.runs) == 4
+
+
+def test_table_has_a_row_for_every_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        table.play, "each", lambda calls: [Played(100, 0, 9.0 if call[1] == "hpa" else 10.0) for call in calls]
+    )
+    settings = NewsvendorNetworkSettings(seeds=(21, 22), networks="pubsub-mintime,pubsub-growing")
+    results = list(table.networks(Request(settings=settings)))
+    assert [str(result.cell) for result in results] == [
+        "pubsub-mintime, 90 %", "pubsub-mintime, 80 %", "pubsub-growing, 99 %"
+    ]  # fmt: skip
+    assert all(result.lost for result in results)
+    assert "3 of 3 cells lost" in table.note(results)
+
+
+@pytest.mark.parametrize("scaler", GRIDS)
+def test_settings_of_a_grid_are_parameters_of_their_scaler(scaler: str) -> None:
+    assert table.play("pubsub-dynamic", scaler, GRIDS[scaler][0], 21).minutes > 0
+
+
+def test_newsvendor_has_fewer_late_jobs_for_fewer_consumers_than_the_papers_scaler() -> None:
+    own, papers = (table.play("pubsub-mintime", scaler, (), 1) for scaler in (table.OWN, "min-time"))
+    assert own.late < papers.late
+    assert own.minutes < 0.7 * papers.minutes
+
+
+def test_command_knows_the_table() -> None:
+    assert table.TABLE in PAPERS["newsvendor"].tables
