@@ -6,8 +6,7 @@ from contextlib import suppress
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.adapters.kafka import reason
-from penstock.adapters.kafka_security import librdkafka_settings
+from penstock.adapters.kafka import client_settings, reason
 from penstock.errors import PenstockError
 
 TIMEOUT_S = 10.0
@@ -17,7 +16,7 @@ BROKERS_OWN = -1
 
 def admin_client(bootstrap: str) -> AdminClient:
     """A client that logs nothing while the broker is away and reconnects soon after it is back."""
-    return AdminClient({**librdkafka_settings(bootstrap), "log_level": 0, "reconnect.backoff.max.ms": 500})
+    return AdminClient(client_settings(bootstrap))
 
 
 def create_topics(admin: AdminClient, partitions_of: dict[str, int]) -> None:
