@@ -101,7 +101,7 @@ class LocalServices:
                     self._supervisor.remove(PREFIX + service.name)
                     self._supervisor.add(programs[service.name])
                 for service in wanted:
-                    self._await(service)
+                    self._await(service, wanted)
             except BaseException:
                 self._undo(fresh=running is None, started=started)
                 raise
@@ -182,9 +182,13 @@ class LocalServices:
         """A port of what is up, by the name of its setting, such as ``kafka_workers_port``."""
         return self._addresses().ports[name]
 
-    def stop_service(self, name: str) -> None:
-        """Stop a service gracefully; it keeps its port and data. Returns when it has ended."""
-        self._supervisor.remove(PREFIX + self._service(name).name)
+    def stop_service(self, name: str, *, wait: bool = True) -> None:
+        """Stop a service gracefully; it keeps its port and data. ``wait``: return when it has ended."""
+        self._supervisor.remove(PREFIX + self._service(name).name, wait=wait)
+
+    def has_program(self, name: str) -> bool:
+        """Whether a service has a program: until it has ended after ``stop_service``, and from its start on."""
+        return PREFIX + name in self._supervisor.programs(PREFIX)
 
     def start_service(self, name: str) -> None:
         """Start a stopped service on the same port and data, and wait until it answers."""
@@ -208,6 +212,13 @@ class LocalServices:
     def supervised(self) -> bool:
         """Whether the supervisor runs."""
         return self._programs() is not None
+
+    def answers(self, name: str) -> bool:
+        """Whether a service serves requests now; False if nothing is up."""
+        try:
+            return self._service(name).answers()
+        except NoSupervisorError:
+            return False
 
     def status(self) -> list[tuple[Service, ProgramStatus]]:
         """Every requested service; state ``down``: it was stopped on purpose. NoSupervisorError if nothing is up."""
@@ -301,14 +312,16 @@ class LocalServices:
             service.log.replace(service.log.with_name(f"{service.name}.previous.log"))
         return service.prepare()
 
-    def _await(self, service: Service) -> None:
-        """Wait until it answers. Raises PenstockError if it dies or takes too long."""
+    def _await(self, service: Service, of: Sequence[Service] = ()) -> None:
+        """Wait until it answers. Raises PenstockError if it or another one of ``of`` dies, or it takes too long."""
 
         def answers() -> bool:
             if service.answers():
                 return True
-            if not _runs(service, self._supervisor.programs(PREFIX)):
-                raise _died(service)
+            programs = self._supervisor.programs(PREFIX)
+            for each in (service, *of):
+                if not _runs(each, programs):
+                    raise _died(each)
             return False
 
         timeout_s = self._settings.ready_timeout_s

@@ -1,19 +1,21 @@
 """Function replicas on this machine: processes of the gateway, which keeps them like a broker keeps its queues."""
 
-import contextlib
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
 import psutil
 
+from controller.fleets.function.provider_api import ProviderApi
 from functions.fork_protocol import BackendReplica, look
 from infra.local.haproxy import fork_servers
 from infra.local.state import StateFolder
 from infra.runs.context import RunContext
 from infra.runs.faults import Injected
 from infra.runs.programs import NO_REPLICA, Replicas
+from penstock.openfaas import RUN
 
 BUSY_S: Final = 2.0
 """How long to look for a replica with a request in flight before an idle one is killed instead."""
@@ -23,8 +25,17 @@ POLL_S: Final = 0.001
 class FunctionReplicas(Replicas):
     """Deployed and removed by the controller; broken by signals to their processes."""
 
-    def __init__(self, state: StateFolder) -> None:
+    def __init__(self, context: RunContext, state: StateFolder) -> None:
+        self._context = context
         self._state = state
+
+    def close(self) -> None:
+        """Delete the run's functions if its controller was killed because a service has died."""
+        if not self._context.service_lost or not self._context.answers("gateway"):
+            return
+        with closing(ProviderApi(self._context.endpoints.require("gateway"))) as api:
+            for name in functions_of(api, self._context.spec.run):
+                api.delete(name)
 
     def kill(self) -> Injected:
         """SIGKILL a replica: one with a request in flight, if there is one within ``BUSY_S``."""
@@ -35,7 +46,7 @@ class FunctionReplicas(Replicas):
                     return Injected(f"{name}, with a request in flight")
             time.sleep(POLL_S)
         for _server, name, replica in self._ready():
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):
                 psutil.Process(replica.pid).kill()
                 return Injected(f"{name}, idle")
         return NO_REPLICA
@@ -44,13 +55,13 @@ class FunctionReplicas(Replicas):
         """SIGSTOP every replica; SIGCONT ends it."""
         frozen = {}
         for _server, name, replica in self._ready():
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):
                 frozen[name] = psutil.Process(replica.pid)
                 frozen[name].suspend()
 
         def resume() -> None:
             for process in frozen.values():
-                with contextlib.suppress(psutil.NoSuchProcess):
+                with suppress(psutil.NoSuchProcess):
                     process.resume()
 
         return Injected(", ".join(frozen), resume) if frozen else NO_REPLICA
@@ -58,10 +69,15 @@ class FunctionReplicas(Replicas):
     def _ready(self) -> Iterator[tuple[Path, str, BackendReplica]]:
         """Every ready replica: socket of its fork server, name, state."""
         for server in fork_servers(self._state):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 for name, replica in look(server).replicas.items():
                     if replica.phase == "ready":
                         yield server, name, replica
+
+
+def functions_of(api: ProviderApi, run: str) -> list[str]:
+    """Names of the functions that a run has deployed. Raises GatewayError."""
+    return sorted(name for name, found in api.functions().items() if (found.annotations or {}).get(RUN) == run)
 
 
 def start_pipeline_manager(context: RunContext) -> None:

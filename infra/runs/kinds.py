@@ -196,7 +196,7 @@ QUEUE: Final = LiveKind(
     needs=("rabbitmq",),
 )
 FUNCTION: Final = LiveKind(
-    processes=lambda _, services: FunctionReplicas(services.state),
+    processes=lambda context, services: FunctionReplicas(context, services.state),
     pods=_function_pods,
     controller_options=("--stop-replicas",),
     pod_faults=KILL_DATAFLOW,

@@ -74,7 +74,7 @@ def make_producer(bootstrap: str, **settings: Any) -> Producer:
 
 
 def client_settings(bootstrap: str) -> dict[str, Any]:
-    """Settings that all clients have: address, security, no log of their own, and a short wait before they reconnect."""
+    """Settings that all clients have: address, security, no log of their own, short waits before they reconnect."""
     return {**librdkafka_settings(bootstrap), **QUIET, **RECONNECT}
 
 

@@ -31,7 +31,7 @@ def async_redis_client(url: str, timeout_s: float) -> AsyncRedis:
 
 @contextmanager
 def redis_errors(remedy: str = "") -> Iterator[None]:
-    """Raise PenstockError in place of the client library's errors of an absent Redis. ``remedy``: end of the message."""
+    """Raise PenstockError for the client library's errors of an absent Redis. ``remedy``: end of the message."""
     try:
         yield
     except REDIS_AWAY as error:

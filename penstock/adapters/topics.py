@@ -1,7 +1,10 @@
 """Create and delete the topics and consumer groups of a run."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -10,6 +13,7 @@ from penstock.adapters.kafka import client_settings, reason
 from penstock.errors import PenstockError
 
 TIMEOUT_S = 10.0
+POLL_S = 0.02
 BROKERS_OWN = -1
 """Replication factor: the cluster's default."""
 
@@ -19,8 +23,12 @@ def admin_client(bootstrap: str) -> AdminClient:
     return AdminClient(client_settings(bootstrap))
 
 
-def create_topics(admin: AdminClient, partitions_of: dict[str, int]) -> None:
-    """Create topics whose records carry the broker's time; returns when all are there."""
+def create_topics(
+    admin: AdminClient, partitions_of: dict[str, int], check: Callable[[], object] = lambda: None
+) -> None:
+    """Create topics whose records carry the broker's time; returns when all are there. ``check`` is called while it
+    waits; what it raises ends the wait.
+    """
     config = {"message.timestamp.type": "LogAppendTime"}
     topics = [
         NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_OWN, config=config)
@@ -28,9 +36,22 @@ def create_topics(admin: AdminClient, partitions_of: dict[str, int]) -> None:
     ]
     for name, future in admin.create_topics(topics, operation_timeout=TIMEOUT_S).items():
         try:
-            future.result(timeout=TIMEOUT_S)
+            _await(future, check)
         except KafkaException as error:
             raise PenstockError(f"topic {name}: {reason(error)}") from None
+        except TimeoutError:
+            raise PenstockError(f"topic {name}: Kafka has not answered within {TIMEOUT_S:g} s") from None
+
+
+def _await(future: Future[Any], check: Callable[[], object]) -> None:
+    """Wait for its outcome. Raises TimeoutError after ``TIMEOUT_S``."""
+    until_s = time.monotonic() + TIMEOUT_S
+    while not future.done():
+        check()
+        if time.monotonic() > until_s:
+            raise TimeoutError
+        time.sleep(POLL_S)
+    future.result()
 
 
 def delete_topics(admin: AdminClient, names: Sequence[str]) -> None:

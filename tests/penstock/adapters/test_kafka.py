@@ -34,7 +34,7 @@ def flush_producer(kafka: str) -> None:
 
 
 def ask_admin(kafka: str) -> None:
-    with pytest.raises(Exception, match="transport failure|timed out"):
+    with pytest.raises(Exception, match=r"transport failure|timed out"):
         admin_client(kafka).list_topics(timeout=RETRIED_S)
 
 
