@@ -261,6 +261,7 @@ class JsonLines:
         self._file: IO[bytes] = path.open("ab", buffering=0)
         self._encoder = msgspec.json.Encoder(order="deterministic")
         self._unwritten = bytearray()
+        self._closed = False
         self._full = LogOnce(log, "%s")
         if torn:
             self._unwritten += b"\n"
@@ -273,8 +274,9 @@ class JsonLines:
 
     def close(self) -> None:
         """Close the file; idempotent. OSError that names the file if lines are left for which there is no space."""
-        if self._file.closed:
+        if self._closed:
             return
+        self._closed = True
         try:
             self._write()
         except OSError as error:
