@@ -52,6 +52,11 @@ def test_a_program_that_was_never_sampled_is_named() -> None:
     assert list(memory(HOUR_S, seen)) == ["penstock was never seen"]
 
 
+def test_the_broker_s_heap_may_fill() -> None:
+    assert list(memory(HOUR_S, seen_with("kafka", life(0, 3590, 400.0, 0.03)))) == []
+    assert list(memory(HOUR_S, seen_with("kafka", life(0, 3590, 400.0, 0.08)))) == ["kafka grew from 508 to 652 MB"]
+
+
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_is_shown_and_not_judged(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(memory(HOUR_S, seen_with(store, life(0, 3590, 100.0, 1.0)))) == []
