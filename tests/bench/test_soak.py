@@ -1,10 +1,17 @@
-"""The soak judges memory: it finds a leak in one long life and over many short ones, and nothing passes unseen."""
+"""The soak finds a leak in one long life and over many short ones, and names each count that must not be."""
 
+import argparse
 from collections import defaultdict
+from pathlib import Path
 
+import msgspec
 import pytest
 
-from tests.bench.soak import EXPECTED, STORES, Life, Seen, memory
+from penstock.rundir import RunDirectory
+from report.analysis.measurement import summary_of
+from report.analysis.run_data import RunData
+from tests.bench.soak import EXPECTED, STORES, Life, Seen, events, faults, memory
+from tests.experiments.synthetic import Toy, write_run
 
 HOUR_S = 3600.0
 
@@ -61,3 +68,31 @@ def test_the_broker_s_heap_may_fill() -> None:
 def test_a_store_is_shown_and_not_judged(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(memory(HOUR_S, seen_with(store, life(0, 3590, 100.0, 1.0)))) == []
     assert f"| {store} | 1 | 3590 |" in capsys.readouterr().out
+
+
+# --- events and faults -----------------------------------------------------------------------------------------------
+
+
+def claims(directory: RunDirectory, seconds: float) -> list[str]:
+    return list(events(argparse.Namespace(seconds=seconds, seed=1), directory))
+
+
+def test_each_count_that_must_not_be_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = write_run(tmp_path, Toy(seconds=20))
+    assert claims(directory, 60.0) == []
+    good = summary_of(RunData(directory))
+    replace = msgspec.structs.replace
+    bad = replace(good.conservation, lost=1, in_flight=2, failed=3, dead_lettered=4, acknowledged=0)
+    monkeypatch.setattr("tests.bench.soak.summary_of", lambda _: replace(good, conservation=bad, verdict="INVALID"))
+    monkeypatch.setattr("tests.bench.soak.finished_twice", lambda _: 5)
+    found = claims(directory, 60.0)
+    assert found[:4] == ["1 lost", "5 finished twice", "2 left over", "7 failed"]
+    assert found[4] == f"{good.conservation.scheduled} not issued"
+    assert found[-1] == "the run is INVALID"
+
+
+def test_a_fault_that_was_not_injected_or_hit_nothing_is_named(tmp_path: Path) -> None:
+    plan = [text.partition("@")[0] for text in faults(180.0, 1)]
+    missing = claims(write_run(tmp_path, Toy(seconds=20)), 180.0)
+    assert missing[0].startswith("injected faults {}, planned {")
+    assert missing[1:] == [f"no {kind} had an effect" for kind in plan]
