@@ -229,7 +229,7 @@ class LocalServices:
     def check(self) -> None:
         """Raise PenstockError for a service that has died, with the tail of its log."""
         for service, program in self.status():
-            if program.state in ("stopped", "failed"):
+            if _has_died(program):
                 raise _died(service)
 
     def endpoints(self) -> Endpoints:
@@ -319,8 +319,10 @@ class LocalServices:
             if service.answers():
                 return True
             programs = self._supervisor.programs(PREFIX)
-            for each in (service, *of):
-                if not _runs(each, programs):
+            if not _runs(service, programs):
+                raise _died(service)
+            for each in of:
+                if _has_died(programs.get(PREFIX + each.name)):
                     raise _died(each)
             return False
 
@@ -334,6 +336,11 @@ class LocalServices:
 def _runs(service: Service, programs: Mapping[str, ProgramStatus] | None) -> bool:
     program = (programs or {}).get(PREFIX + service.name)
     return program is not None and program.pid is not None
+
+
+def _has_died(program: ProgramStatus | None) -> bool:
+    """Whether a program has ended for good; one without a status was stopped on purpose."""
+    return program is not None and program.state in ("stopped", "failed")
 
 
 def _died(service: Service) -> PenstockError:

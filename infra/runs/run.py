@@ -207,7 +207,9 @@ class Run:
                     moved_s = time.monotonic()
                 time.sleep(DRAIN_POLL_S)
         if before is None:
-            raise PenstockError(f"Kafka has not told within {self.stall_s:g} s how many events are left")
+            raise PenstockError(
+                f"Kafka has not answered within {self.stall_s:g} s: how many events are left is unknown"
+            )
         return before
 
     @_blaming

@@ -8,6 +8,7 @@ import argparse
 import ast
 import contextlib
 import copy
+import importlib
 import importlib.abc
 import importlib.util
 import os
@@ -24,6 +25,7 @@ import pyarrow.compute
 import pyarrow.parquet  # noqa: F401 - loaded once, before the forks
 import pytest
 
+ROOT = Path(__file__).resolve().parents[2]
 CPU_LIMIT_S = 120
 """A mutant whose tests take longer does not end; on a busy machine that says nothing, so it is CPU time."""
 STUCK_S = 1800
@@ -131,6 +133,17 @@ def passes(mutated: Mutated | None, tests: Sequence[str]) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def load_libraries() -> None:
+    """Have the libraries that the tests import ready in each fork. Modules of this repository are forgotten: they
+    would hold the module as it is.
+    """
+    importlib.import_module("tests.conftest")
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name != "__main__" and file and Path(file).is_relative_to(ROOT) and "site-packages" not in file:
+            del sys.modules[name]
+
+
 def main() -> int:
     """Exit code 0 without survivors, 1 with some, 2 if the tests fail without a mutant."""
     parser = argparse.ArgumentParser(description="Mutants of a module that its tests do not notice.")
@@ -142,6 +155,7 @@ def main() -> int:
     hypothesis.settings.load_profile("mutants")
     file = given.module.absolute()
     name = ".".join(given.module.with_suffix("").parts)
+    load_libraries()
     if not passes(None, given.tests):
         print("the tests fail without a mutant")
         return 2

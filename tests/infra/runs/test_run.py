@@ -99,7 +99,7 @@ def test_a_drain_that_reads_nothing_is_an_error_unless_a_fault_lasts(
     run.faults = cast(Any, SimpleNamespace(lasting=True))
     assert run.drain() == 0
     now_s[0], run.faults = 0.0, cast(Any, SimpleNamespace(lasting=False))
-    with pytest.raises(PenstockError, match="Kafka has not told within 30 s how many events are left"):
+    with pytest.raises(PenstockError, match="Kafka has not answered within 30 s: how many events are left"):
         run.drain()
 
 
