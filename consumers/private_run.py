@@ -20,7 +20,7 @@ import msgspec
 
 from consumers.ledger import Ledger
 from penstock.adapters.kafka import assign_from_start, broker_errors, make_consumer, make_producer, values
-from penstock.adapters.redis import REDIS_AWAY
+from penstock.adapters.redis import redis_errors
 from penstock.adapters.topics import admin_client, create_topics, delete_group, delete_topics
 from penstock.errors import PenstockError
 from penstock.records import Event, Payment, Result, encode, result_decoder
@@ -54,8 +54,8 @@ class PrivateRun:
         self._signer = Signer(endpoints.signing_key_bytes(), self.spec.run)
         self._folder = tempfile.TemporaryDirectory(prefix=f"{self.spec.run}-")
         self._admin = admin_client(self._kafka)
-        self._producer = make_producer(self._kafka, linger_ms=5, log_level=2)
-        self._consumer = make_consumer(self._kafka, f"{self.spec.run}.reader", fetch_wait_max_ms=50, log_level=0)
+        self._producer = make_producer(self._kafka, linger_ms=5)
+        self._consumer = make_consumer(self._kafka, f"{self.spec.run}.reader", fetch_wait_max_ms=50)
         self._unread: deque[bytes] = deque()
 
     @property
@@ -179,10 +179,8 @@ class PrivateRun:
     def _check_services(self) -> None:
         with broker_errors(f"Kafka at {self._kafka}", ": start it with `penstock up`"):
             self._admin.list_topics(timeout=LOOK_S)
-        try:
+        with redis_errors(": start it with `penstock up`"):
             self.ledger.booked_ids()
-        except REDIS_AWAY as error:
-            raise PenstockError(f"Redis is not there ({error}): start it with `penstock up`") from None
 
     def _make_channels(self) -> None:
         create_topics(self._admin, self.topics)

@@ -208,6 +208,7 @@ def _carry_out(
     faults = tuple(map(str, spec.faults))
     try:
         summary = carry_out(world, request.experiment, options, run, progress)
+        left_behind = tuple(world.left_behind(run.name))
     except PenstockError as error:
         return ChaosRun(seed=seed, run=run.name, faults=faults, error=str(error).splitlines()[0])
     balance = summary.conservation
@@ -222,7 +223,7 @@ def _carry_out(
         finished_twice=finished_twice(RunData(run)),
         in_flight=balance.in_flight,
         disagreements=balance.disagreements,
-        left_behind=tuple(world.left_behind(run.name)),
+        left_behind=left_behind,
     )
 
 

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def carry_out(
 
     A schedule that is already in the directory is used.
     """
-    spec = directory.spec()
+    spec, failed = directory.spec(), False
     if not directory.schedule_file.exists():
         schedule_of(experiment, options, spec).write(directory.schedule_file)
     simulated = spec.world == "sim"
@@ -85,10 +86,12 @@ def carry_out(
         summary = analyse(RunData(directory), in_flight=left)
         world.judged(summary.verdict, summary.reasons)
     except PenstockError as error:
+        failed = True
         progress.phase(f"ending the run: {str(error).splitlines()[0].partition(';')[0]}")
         raise
     finally:
-        world.close()
+        with suppress(PenstockError) if failed else nullcontext():  # the first error counts
+            world.close()
     directory.write(directory.manifest_file, manifest_of(directory, spec, summary))
     return summary
 

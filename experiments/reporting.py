@@ -42,8 +42,8 @@ def write_reports(
     data = [RunData(directory) for directory in runs]
     console, notes = Console(quiet=quiet), Console(stderr=True, soft_wrap=True, highlight=False)
     for run in data:
-        if run.manifest is None or run.manifest.files is None:
-            notes.print(f"no checksums: {run.name} is unfinished or of an older Penstock; its files are not verified")
+        if run.manifest is not None and run.manifest.files is None:
+            notes.print(f"no checksums: {run.name} is of an older Penstock; its files are not verified")
     for page, shown in ({run.directory.report_file: [run] for run in data} | {out: data}).items():
         found = gate([summary_of(run) for run in shown], fail_under)
         RunDirectory(page.parent).write(page.with_name("verdict.json"), found)

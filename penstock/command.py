@@ -20,7 +20,9 @@ from penstock import __version__
 from penstock.errors import PenstockError
 from penstock.extras import remedy as extra_remedy
 
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
+DISK_ERRORS = (
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST,
+)  # fmt: skip
 errors = Console(stderr=True, soft_wrap=True, highlight=False)
 
 GROUPS = {

@@ -257,9 +257,11 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
+        self._path = path
         self._file: IO[bytes] = path.open("ab", buffering=0)
         self._encoder = msgspec.json.Encoder(order="deterministic")
         self._unwritten = bytearray()
+        self._closed = False
         self._full = LogOnce(log, "%s")
         if torn:
             self._unwritten += b"\n"
@@ -271,9 +273,14 @@ class JsonLines:
             self._write()
 
     def close(self) -> None:
-        """Close the file. OSError if lines are left for which there is no space."""
+        """Close the file; idempotent. OSError that names the file if lines are left for which there is no space."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             self._write()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from None
         finally:
             self._file.close()
 

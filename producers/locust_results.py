@@ -79,7 +79,7 @@ class Reader:
         spec = directory.spec()
         self._batches = Batches(spec.slo_s)
         self._stopping = False
-        self._consumer = make_consumer(bootstrap, f"{spec.run}.locust", fetch_wait_max_ms=100, log_level=0)
+        self._consumer = make_consumer(bootstrap, f"{spec.run}.locust", fetch_wait_max_ms=100)
         with broker_errors():
             partitions = partitions_of(self._consumer, spec.results_topic, KAFKA_S)
         assign_from_start(self._consumer, spec.results_topic, partitions)

@@ -54,8 +54,6 @@ CLIENT = {
     "delivery.timeout.ms": 300_000,
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 1_048_576,
-    "reconnect.backoff.ms": 50,
-    "reconnect.backoff.max.ms": 500,
     "retry.backoff.ms": 50,
     "log.connection.close": False,
 }

@@ -6,6 +6,7 @@ by byte, on every machine.
 
 import threading
 from collections.abc import Iterable
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
@@ -184,7 +185,7 @@ class _Run:
 
     def close(self) -> None:
         self._over.set()
-        self._write()
-        self.decisions.close()
-        self.replicas.close()
-        self.faults.close()
+        with ExitStack() as steps:  # one that fails does not skip others
+            for lines in (self.faults, self.replicas, self.decisions):
+                steps.callback(lines.close)
+            self._write()

@@ -3,6 +3,7 @@
 Every attachment has a run directory, so that ``penstock explain`` and ``penstock watch`` read it like any other run.
 """
 
+import dataclasses
 import logging
 import math
 from typing import Final
@@ -11,10 +12,19 @@ import msgspec
 
 from controller.assembly import RunController
 from penstock.clock import NANOS_PER_SECOND
+from penstock.registry import find_scaler
+from penstock.runspec import ScalerSpec
 
 log = logging.getLogger("control")
 
 EXPERIMENT: Final = "control"
+
+
+def with_slo(scaler: ScalerSpec, slo_s: float) -> ScalerSpec:
+    """A scaler that is told the SLO in seconds, if it has a parameter for it and ``--set`` does not set that."""
+    if "slo_s" not in {parameter.name for parameter in dataclasses.fields(find_scaler(scaler).Parameters)}:
+        return scaler
+    return msgspec.structs.replace(scaler, parameters={"slo_s": slo_s, **scaler.parameters})
 
 
 class AttachedController(RunController):

@@ -61,7 +61,7 @@ def control(
             min=1, help="Maximum of replicas.", show_default=f"one per partition; {MOST_FUNCTIONS} a function"
         ),
     ] = None,
-    slo: Annotated[float, duration_option(help="Latency SLO, for `penstock watch`.")] = 0.5,
+    slo: Annotated[float, duration_option(help="Latency SLO, for the scaler and `penstock watch`.")] = 0.5,
 ) -> None:
     """Scale your own Kafka consumers or OpenFaaS functions.
 
@@ -77,7 +77,7 @@ def control(
     """
     import logging
 
-    from controller.control.attachment import AttachedController
+    from controller.control.attachment import AttachedController, with_slo
     from penstock.parameters import parse_settings
     from penstock.process_main import configure_log, on_termination
     from penstock.registry import parse_scaler
@@ -95,6 +95,7 @@ def control(
     by_scaler = parse_settings(settings or ())
     acting = parse_scaler(scaler, by_scaler)
     others = [parse_scaler(name.strip(), by_scaler) for name in shadows.split(",") if name.strip()]
+    acting, *others = (with_slo(each, slo) for each in (acting, *others))
     controller: AttachedController
     if names:
         from controller.control.functions import FunctionsController

@@ -17,6 +17,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from controller.keda import externalscaler_pb2 as wire
@@ -41,6 +42,9 @@ MOST_TRIGGERS: Final = 200
 """Each is a thread with connections to Kafka."""
 MOST_MESSAGE_BYTES: Final = 65_536
 """Of one request: metadata of a trigger."""
+
+MOST_TEXT: Final = 500
+"""Characters of an error's text, which can quote what was sent: gRPC refuses to carry 8 KiB of it."""
 
 SCALER: Final = wire.DESCRIPTOR.services_by_name["ExternalScaler"]
 HEALTH: Final = health.DESCRIPTOR.services_by_name["Health"]
@@ -185,10 +189,11 @@ class Facade:
         try:
             return self._fleets.of(reference)
         except PenstockError as error:
-            log.warning("%s/%s: %s", reference.namespace, reference.name, error)
+            text = str(error)[:MOST_TEXT]
+            log.warning("%.200r/%.200r: %s", reference.namespace, reference.name, text)
             full = isinstance(error, TooManyError)
             code = grpc.StatusCode.RESOURCE_EXHAUSTED if full else grpc.StatusCode.INVALID_ARGUMENT
-            await context.abort(code, str(error))
+            await context.abort(code, text)
             raise
 
 
@@ -234,12 +239,37 @@ def _handlers(service: ServiceDescriptor, implementation: object) -> grpc.Generi
     def handler(method: MethodDescriptor) -> Any:
         streamed = method.server_streaming
         make = grpc.unary_stream_rpc_method_handler if streamed else grpc.unary_unary_rpc_method_handler
-        request, response = GetMessageClass(method.input_type), GetMessageClass(method.output_type)
-        return make(getattr(implementation, method.name), request.FromString, response.SerializeToString)
+        request, answer = GetMessageClass(method.input_type), getattr(implementation, method.name)
+        read = _streamed(answer, request) if streamed else _single(answer, request)
+        return make(read, None, GetMessageClass(method.output_type).SerializeToString)
 
     return grpc.method_handlers_generic_handler(
         service.full_name, {method.name: handler(method) for method in service.methods}
     )
+
+
+def _single(answer: Any, request: type[Message]) -> Any:
+    async def single(content: bytes, context: Context) -> Any:
+        return await answer(await _read(content, request, context), context)
+
+    return single
+
+
+def _streamed(answer: Any, request: type[Message]) -> Any:
+    async def streamed(content: bytes, context: Context) -> AsyncIterator[Any]:
+        async for each in answer(await _read(content, request, context), context):
+            yield each
+
+    return streamed
+
+
+async def _read(content: bytes, request: type[Message], context: Context) -> Message:
+    """The request in these bytes. A deserializer that fails would have the library log a traceback for each of them."""
+    try:
+        return request.FromString(content)
+    except DecodeError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:MOST_TEXT])
+        raise
 
 
 async def serve(fleets: Fleets, listen: str, stop: asyncio.Event, tls: TlsFiles | None = None) -> None:

@@ -332,8 +332,18 @@ class ClusterServices:
 
         return PendingPods(self.kubectl.namespace)
 
-    def stop_service(self, name: str) -> None:
+    def answers(self, name: str) -> bool:
+        """Whether a service can be asked: the cluster keeps it up."""
+        return name in SHARED
+
+    def has_program(self, name: str) -> bool:
+        """None is a program of this machine."""
+        del name
+        return False
+
+    def stop_service(self, name: str, *, wait: bool = True) -> None:
         """Refused: a broker without a volume would lose its data."""
+        del wait
         raise PenstockError(f"--world kubernetes does not stop {name}")
 
     start_service = stop_service

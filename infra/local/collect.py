@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.adapters.kafka import READ_AT_ONCE, assign_from_start, make_consumer, read_topic, values
-from penstock.adapters.redis import redis_client
+from penstock.adapters.redis import redis_client, redis_errors
 from penstock.records import Result, read_result
 from penstock.results import RESULT_SCHEMA
 
@@ -19,11 +19,13 @@ ROWS_PER_FILE = 200_000
 READ_TIMEOUT_S = 30.0
 
 
-def copy_results(bootstrap: str, topic: str, folder: Path) -> int:
-    """Write every record of ``topic`` to ``folder/part-<n>.parquet`` in the order of the topic; how many there were."""
+def copy_results(bootstrap: str, topic: str, folder: Path, check: Callable[[], object] = lambda: None) -> int:
+    """Write every record of ``topic`` to ``folder/part-<n>.parquet`` in the order of the topic; how many there were.
+    ``check`` as of ``read_topic``.
+    """
     rows: list[Result] = []
     files = total = 0
-    for value in read_topic(bootstrap, topic, READ_TIMEOUT_S):
+    for value in read_topic(bootstrap, topic, READ_TIMEOUT_S, check):
         rows.append(read_result(value))
         total += 1
         if len(rows) == ROWS_PER_FILE:
@@ -63,11 +65,8 @@ class OutcomeCounter:
 
 def copy_ledger(url: str, key: str, file: Path) -> int:
     """Write the event ids of a run's ledger; how many."""
-    client = redis_client(url, READ_TIMEOUT_S)
-    try:
+    with redis_errors(), redis_client(url, READ_TIMEOUT_S) as client:
         ids = sorted(int(field) for field, _ in client.hscan_iter(key, count=10_000))
-    finally:
-        client.close()
     pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), file, compression="zstd")
     return len(ids)
 

@@ -101,7 +101,7 @@ class LocalServices:
                     self._supervisor.remove(PREFIX + service.name)
                     self._supervisor.add(programs[service.name])
                 for service in wanted:
-                    self._await(service)
+                    self._await(service, wanted)
             except BaseException:
                 self._undo(fresh=running is None, started=started)
                 raise
@@ -182,9 +182,13 @@ class LocalServices:
         """A port of what is up, by the name of its setting, such as ``kafka_workers_port``."""
         return self._addresses().ports[name]
 
-    def stop_service(self, name: str) -> None:
-        """Stop a service gracefully; it keeps its port and data. Returns when it has ended."""
-        self._supervisor.remove(PREFIX + self._service(name).name)
+    def stop_service(self, name: str, *, wait: bool = True) -> None:
+        """Stop a service gracefully; it keeps its port and data. ``wait``: return when it has ended."""
+        self._supervisor.remove(PREFIX + self._service(name).name, wait=wait)
+
+    def has_program(self, name: str) -> bool:
+        """Whether a service has a program: until it has ended after ``stop_service``, and from its start on."""
+        return PREFIX + name in self._supervisor.programs(PREFIX)
 
     def start_service(self, name: str) -> None:
         """Start a stopped service on the same port and data, and wait until it answers."""
@@ -209,6 +213,13 @@ class LocalServices:
         """Whether the supervisor runs."""
         return self._programs() is not None
 
+    def answers(self, name: str) -> bool:
+        """Whether a service serves requests now; False if nothing is up."""
+        try:
+            return self._service(name).answers()
+        except NoSupervisorError:
+            return False
+
     def status(self) -> list[tuple[Service, ProgramStatus]]:
         """Every requested service; state ``down``: it was stopped on purpose. NoSupervisorError if nothing is up."""
         addresses, programs = self._addresses(), self._supervisor.programs(PREFIX)
@@ -218,7 +229,7 @@ class LocalServices:
     def check(self) -> None:
         """Raise PenstockError for a service that has died, with the tail of its log."""
         for service, program in self.status():
-            if program.state in ("stopped", "failed"):
+            if _has_died(program):
                 raise _died(service)
 
     def endpoints(self) -> Endpoints:
@@ -309,14 +320,18 @@ class LocalServices:
             service.log.replace(service.log.with_name(f"{service.name}.previous.log"))
         return service.prepare()
 
-    def _await(self, service: Service) -> None:
-        """Wait until it answers. Raises PenstockError if it dies or takes too long."""
+    def _await(self, service: Service, of: Sequence[Service] = ()) -> None:
+        """Wait until it answers. Raises PenstockError if it or another one of ``of`` dies, or it takes too long."""
 
         def answers() -> bool:
             if service.answers():
                 return True
-            if not _runs(service, self._supervisor.programs(PREFIX)):
+            programs = self._supervisor.programs(PREFIX)
+            if not _runs(service, programs):
                 raise _died(service)
+            for each in of:
+                if _has_died(programs.get(PREFIX + each.name)):
+                    raise _died(each)
             return False
 
         timeout_s = self._settings.ready_timeout_s
@@ -329,6 +344,11 @@ class LocalServices:
 def _runs(service: Service, programs: Mapping[str, ProgramStatus] | None) -> bool:
     program = (programs or {}).get(PREFIX + service.name)
     return program is not None and program.pid is not None
+
+
+def _has_died(program: ProgramStatus | None) -> bool:
+    """Whether a program has ended for good; one without a status was stopped on purpose."""
+    return program is not None and program.state in ("stopped", "failed")
 
 
 def _died(service: Service) -> PenstockError:

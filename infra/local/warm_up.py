@@ -23,8 +23,7 @@ def warm_up(bootstrap: str) -> int:
     create_topics(admin, {topic: PARTITIONS})
     consumer = make_consumer(bootstrap, topic)
     try:
-        # A broker that has just started makes the producer ask twice, which it would log as a warning.
-        producer = make_producer(bootstrap, acks="all", enable_idempotence=True, linger_ms=1, log_level=2)
+        producer = make_producer(bootstrap, acks="all", enable_idempotence=True, linger_ms=1)
         value = secrets.token_bytes(EVENT_BYTES)
         for event in range(EVENTS):
             producer.produce(topic, value, partition=event % PARTITIONS)

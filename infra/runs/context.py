@@ -3,8 +3,8 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -20,14 +20,21 @@ from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
 
 READY_TIMEOUT_S: Final = 180.0
+REMOVE_TIMEOUT_S: Final = 90.0
+"""For the end of programs; each has its grace until it is killed."""
 CHECK_S: Final = 1.0
 """Between two checks of the services."""
+NOTICED_S: Final = 0.5
+"""The supervisor has noticed the end of a process after this long."""
 PARTS: Final = ("sender", "controller", "pipelines", "dataflow", "forwarder", "cut-workers", "cut-controller")
 """Programs of a run that are not replicas, in the order in which they are removed."""
 
 
 class RunContext:
-    """One run, and its programs on the supervisor, named ``<run>:<part>``. Errors are PenstockErrors."""
+    """One run, and its programs on the supervisor, named ``<run>:<part>``. Errors are PenstockErrors.
+
+    Every wait of a run is one of its methods, so that a service that dies ends the run soon, whatever it waits for.
+    """
 
     detours: Mapping[str, str] = MappingProxyType({})
     """Variables of the controller that lead through a proxy."""
@@ -43,6 +50,9 @@ class RunContext:
         self._processes: dict[str, int | None] = {}
         self._next_check_s = 0.0
         self._seen_dead = False
+        self._refused = False
+        self.service_lost = False
+        """Whether a service has died, which was raised once: what is left to do is to end the run."""
 
     def program(self, part: str) -> str:
         """Name of a part's program."""
@@ -69,7 +79,9 @@ class RunContext:
 
     def remove(self, part: str) -> None:
         """Stop a part; nothing to do if it does not exist."""
-        self.supervisor.remove(self.program(part))
+        name = self.program(part)
+        self.supervisor.remove(name, wait=False)
+        self.wait_until(lambda: name not in self.supervisor.programs(name), part, REMOVE_TIMEOUT_S)
 
     def send_signal(self, part: str, number: signal.Signals) -> None:
         """Send a signal to a part. NotRunningError if it has no process now."""
@@ -89,9 +101,9 @@ class RunContext:
     def check_services(self) -> None:
         """Raise PenstockError for a service that has died, seen twice: one that is being started is stopped for a
         moment. The run's programs are killed then: they would wait for the service before they end. PenstockError also
-        once the controller has written that the run is refused.
+        if the controller has written that the run is refused. Each is raised once; the run has to be ended then.
         """
-        if time.monotonic() < self._next_check_s:
+        if self.service_lost or time.monotonic() < self._next_check_s:
             return
         self._next_check_s = time.monotonic() + CHECK_S
         self.check_refusal()
@@ -99,11 +111,32 @@ class RunContext:
             self.services.check()
         except PenstockError:
             if self._seen_dead:
+                self.service_lost = True
                 self._kill_all()
                 raise
             self._seen_dead = True
         else:
             self._seen_dead = False
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """A PenstockError of the block is raised as that of a service, if one has died: the other is its symptom."""
+        try:
+            yield
+        except PenstockError:
+            for wait_s in (NOTICED_S, CHECK_S):
+                if self.service_lost:
+                    break
+                time.sleep(wait_s)
+                self._next_check_s = 0.0
+                self.check_services()
+                if not self._seen_dead:
+                    break
+            raise
+
+    def answers(self, service: str) -> bool:
+        """Whether a service can be asked while the run ends: all can until one has died."""
+        return not self.service_lost or self.services.answers(service)
 
     def alive(self, part: str) -> bool:
         """Whether a part runs or is about to be started again. Raises PenstockError if a service has died."""
@@ -112,9 +145,12 @@ class RunContext:
         return program is not None and program.state not in ("stopped", "failed")
 
     def check_refusal(self) -> None:
-        """Raise PenstockError with the reason that the controller has written why the run cannot be carried out."""
+        """Raise PenstockError with the reason that the controller has written why the run cannot be carried out. Raised
+        once.
+        """
         refusal = self.directory.refusal_file
-        if refusal.exists() and (why := refusal.read_text()):
+        if not self._refused and refusal.exists() and (why := refusal.read_text()):
+            self._refused = True
             raise PenstockError(why)
 
     def check_started(self) -> None:
@@ -136,33 +172,38 @@ class RunContext:
         return sorted(name for name, program in programs.items() if name not in parts and program.pid is not None)
 
     def _kill_all(self) -> None:
-        with suppress(PenstockError):  # the supervisor itself, or a program that has just ended
+        with suppress(PenstockError):  # the supervisor itself has died
             for name in self.supervisor.programs(f"{self.spec.run}:"):
-                self.supervisor.remove(name, wait=False)
-                self.supervisor.signal(name, signal.SIGKILL)
+                with suppress(PenstockError):  # it has just ended
+                    self.supervisor.remove(name, wait=False)
+                    self.supervisor.signal(name, signal.SIGKILL)
 
     def remove_all(self) -> None:
         """Stop every program of the run."""
         prefix = f"{self.spec.run}:"
         for name in self.supervisor.programs(prefix):
             self.supervisor.remove(name, wait=False)
-        self.wait_until(lambda: not self.supervisor.programs(prefix), "run", timeout_s=90)
+        self.wait_until(lambda: not self.supervisor.programs(prefix), "run", REMOVE_TIMEOUT_S)
 
     def await_file(self, part: str, file: Path) -> None:
         """Wait until a part has written a file. Raise PenstockError if any part ends before, or the run is refused."""
 
         def written() -> bool:
             self.check_refusal()
-            self.check_services()
             self.check_started()
             return file.exists()
 
         self.wait_until(written, part, timeout_s=READY_TIMEOUT_S)
 
     def wait_until(self, done: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait until ``done``. Raise PenstockError after ``timeout_s``."""
+        """Wait until ``done``. Raise PenstockError after ``timeout_s``, or if a service has died."""
         text = f"{what}: not done after {timeout_s:g} s; see {self.directory.logs_folder}"
-        wait_until(done, timeout_s, lambda: text, poll_s=0.05)
+
+        def done_or_dead() -> bool:
+            self.check_services()
+            return done()
+
+        wait_until(done_or_dead, timeout_s, lambda: text, poll_s=0.05)
 
     def died(self, part: str) -> PenstockError:
         """The error for a part that ended unexpectedly, with the end of its log."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from infra.local.service import PREFIX
 from infra.runs.context import RunContext
@@ -28,12 +28,16 @@ class Injected(NamedTuple):
 
 
 Action = Callable[[], Injected]
+STOP_TIMEOUT_S: Final = 60.0
+"""For the end of a service; it is killed before."""
+END_STEP_S: Final = 0.1
 
 
 class Faults:
     """The faults that a run knows, by kind."""
 
     def __init__(self, context: RunContext, actions: Mapping[FaultKind, Action]) -> None:
+        self._context = context
         self._actions = actions
         self._records = JsonLines(context.directory.faults_file)
         self._lasting: dict[FaultKind, _Lasting] = {}
@@ -62,6 +66,11 @@ class Faults:
         self._records.append(record)
         self.injected.append(record)
 
+    @property
+    def lasting(self) -> bool:
+        """Whether a fault lasts that is not undone yet."""
+        return any(fault.is_alive() for fault in list(self._lasting.values()))
+
     def end(self) -> None:
         """Undo at once whatever still lasts. Raise PenstockError for what could not be undone."""
         with ExitStack() as steps:  # one that fails does not skip others
@@ -70,7 +79,8 @@ class Faults:
 
     def _end(self, kind: FaultKind) -> None:
         if kind in self._lasting:
-            self._lasting.pop(kind).end()
+            self._lasting[kind].end(self._context.check_services)
+            del self._lasting[kind]
 
     def close(self) -> None:
         """End all faults and close the record."""
@@ -97,17 +107,21 @@ class _Lasting(threading.Thread):
         except PenstockError as error:
             self._failure = error
 
-    def end(self) -> None:
-        """Return when the fault is undone. Raise PenstockError if it could not be undone."""
+    def end(self, check: Callable[[], object]) -> None:
+        """Return when the fault is undone. Raise PenstockError if it could not be undone, and what ``check`` raises."""
         self._over.set()
-        self.join()
-        if self._failure is not None:
-            raise self._failure
+        while self.is_alive():
+            check()
+            self.join(END_STEP_S)
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
 
 def stop_service(context: RunContext, service: str) -> Injected:
     """Stop a service; start it again at the end."""
-    context.services.stop_service(service)
+    context.services.stop_service(service, wait=False)
+    context.wait_until(lambda: not context.services.has_program(service), service, STOP_TIMEOUT_S)
     return Injected(service, lambda: context.services.start_service(service))
 
 

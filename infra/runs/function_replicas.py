@@ -1,8 +1,8 @@
 """Function replicas on this machine: processes of the gateway, which keeps them like a broker keeps its queues."""
 
-import contextlib
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ from infra.runs.faults import Injected
 from infra.runs.programs import NO_REPLICA, Replicas
 from infra.waiting import wait_until
 from penstock.errors import PenstockError
+from penstock.openfaas import RUN
 
 if TYPE_CHECKING:
     from infra.local.services import LocalServices
@@ -65,6 +66,14 @@ class FunctionReplicas(Replicas):
         finally:
             api.close()
 
+    def close(self) -> None:
+        """Delete the run's functions if its controller was killed because a service has died."""
+        if not self._context.service_lost or not self._context.answers("gateway"):
+            return
+        with closing(ProviderApi(self._context.endpoints.require("gateway"))) as api:
+            for name in functions_of(api, self._context.spec.run):
+                api.delete(name)
+
     def kill(self) -> Injected:
         """SIGKILL a replica: one with a request in flight, if there is one within ``BUSY_S``."""
         until_s = time.monotonic() + BUSY_S
@@ -74,7 +83,7 @@ class FunctionReplicas(Replicas):
                     return Injected(f"{name}, with a request in flight")
             time.sleep(POLL_S)
         for _server, name, replica in self._ready():
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):
                 psutil.Process(replica.pid).kill()
                 return Injected(f"{name}, idle")
         return NO_REPLICA
@@ -83,13 +92,13 @@ class FunctionReplicas(Replicas):
         """SIGSTOP every replica; SIGCONT ends it."""
         frozen = {}
         for _server, name, replica in self._ready():
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with suppress(psutil.NoSuchProcess):
                 frozen[name] = psutil.Process(replica.pid)
                 frozen[name].suspend()
 
         def resume() -> None:
             for process in frozen.values():
-                with contextlib.suppress(psutil.NoSuchProcess):
+                with suppress(psutil.NoSuchProcess):
                     process.resume()
 
         return Injected(", ".join(frozen), resume) if frozen else NO_REPLICA
@@ -97,10 +106,15 @@ class FunctionReplicas(Replicas):
     def _ready(self) -> Iterator[tuple[Path, str, BackendReplica]]:
         """Every ready replica: socket of its fork server, name, state."""
         for server in fork_servers(self._state):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 for name, replica in look(server).replicas.items():
                     if replica.phase == "ready":
                         yield server, name, replica
+
+
+def functions_of(api: ProviderApi, run: str) -> list[str]:
+    """Names of the functions that a run has deployed. Raises GatewayError."""
+    return sorted(name for name, found in api.functions().items() if (found.annotations or {}).get(RUN) == run)
 
 
 def start_pipeline_manager(context: RunContext) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from types import TracebackType
 from typing import Self
 
@@ -48,7 +49,8 @@ class KubernetesWorld(World):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self.close()
+            with suppress(PenstockError) if error is not None else nullcontext():  # the first error counts
+                self.close()
         finally:
             if self._started_supervisor:
                 self._local.down()

@@ -5,7 +5,7 @@ Every process is a program of the supervisor, so that `penstock down` finds it e
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +15,7 @@ from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
 from infra.runs.kinds import COMMON, live_kind, local_run
 from infra.runs.left_behind import left_for_good, left_on_services
+from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory, Verdict
 from penstock.runspec import RunSpec
 from penstock.world import Progress, World
@@ -28,6 +29,7 @@ class LocalWorld(World):
         self._tell = tell
         self._started_services = False
         self._alone = ExitStack()
+        self._needs: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         self._services.state.create()
@@ -43,15 +45,17 @@ class LocalWorld(World):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._alone:
-            self.close()
+        with self._alone, ExitStack() as ending:
             if self._started_services:
-                self._services.down()
+                ending.callback(self._services.down)
+            with suppress(PenstockError) if error is not None else nullcontext():  # the first error counts
+                self.close()
 
     def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
         """Start the services that only this kind of run needs, then prepare the run."""
-        if needs := live_kind(spec.system).needs:
-            self._services.up(needs)
+        self._needs = live_kind(spec.system).needs
+        if self._needs:
+            self._services.up(self._needs)
         self._run = run = local_run(self._services, spec, directory)
         run.prepare()
         self._metrics = run.metrics
@@ -64,5 +68,6 @@ class LocalWorld(World):
         self._metrics.judged(verdict, reasons)
 
     def left_behind(self, run: str) -> Sequence[str]:
-        """Programs, processes, topics, queues and keys that stay."""
-        return left_for_good(lambda: left_on_services(run, self._services.endpoints(), self._services.state.path))
+        """Programs, processes, topics, queues, functions and keys that stay."""
+        endpoints, state = self._services.endpoints(), self._services.state.path
+        return left_for_good(lambda: left_on_services(run, endpoints, state, functions="gateway" in self._needs))

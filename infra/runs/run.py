@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, Final, Literal, ParamSpec, TypeAlias, TypeVar
 
 import msgspec
 import pyarrow.parquet as pq
@@ -19,9 +20,10 @@ from infra.runs.exposition import RunMetrics
 from infra.runs.faults import Faults
 from infra.runs.programs import ControllerProgram, Replicas, SenderProgram
 from penstock.adapters.amqp import Management
-from penstock.adapters.redis import redis_client
+from penstock.adapters.redis import redis_client, redis_errors
 from penstock.adapters.topics import create_topics, delete_topics
 from penstock.clock import NANOS_PER_SECOND, WallClock
+from penstock.errors import PenstockError
 from penstock.runspec import Fault, RunSpec
 from penstock.settings import Folders
 
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from infra.runs.pods import ControllerPod
 
 Broker = Literal["kafka", "rabbitmq"]
+P = ParamSpec("P")
+T = TypeVar("T")
 
-READ_TIMEOUT_S: Final = 5.0
+READ_TIMEOUT_S: Final = 1.0
+"""For the offsets of a drain, which are read again and again. Services are checked in between."""
 REDIS_S: Final = 30.0
 SENDER_TIMEOUT_S: Final = 180.0
 """Longest wait for the sender's last delivery reports."""
@@ -53,12 +58,13 @@ class Channels:
 
     def make(self) -> None:
         """Create the topics."""
-        create_topics(self._context.admin, self._partitions)
+        create_topics(self._context.admin, self._partitions, self._context.check_services)
 
     def clear(self) -> None:
-        """Delete topics, queues and policies, after the run's processes have ended."""
-        delete_topics(self._context.admin, list(self._partitions))
-        if self._queues:
+        """Delete topics, queues and policies, once the processes have ended. A broker that died keeps its own."""
+        if self._context.answers("kafka"):
+            delete_topics(self._context.admin, list(self._partitions))
+        if self._queues and self._context.answers("rabbitmq"):
             with closing(Management(self._context.endpoints.require("rabbitmq_management"))) as management:
                 management.delete_run(self._context.spec.run)
 
@@ -105,6 +111,17 @@ DrainRule: TypeAlias = Callable[[RunContext], CommittedOffsets | CountedOutcomes
 """Made once the sender has written its delivery reports; counts the events that are left. To be closed."""
 
 
+def _blaming(phase: "Callable[Concatenate[Run, P], T]") -> "Callable[Concatenate[Run, P], T]":
+    """A phase whose error is that of a service, if one has died."""
+
+    @wraps(phase)
+    def blaming(run: "Run", *arguments: P.args, **options: P.kwargs) -> T:
+        with run.context.blaming():
+            return phase(run, *arguments, **options)
+
+    return blaming
+
+
 @dataclass(kw_only=True)
 class Run:
     """A run, composed: channels, controller, replicas, sender, drain rule and faults. It is a ``PreparedRun``."""
@@ -128,6 +145,7 @@ class Run:
     def __post_init__(self) -> None:
         self.metrics = RunMetrics(self.sampler, self.faults, ProgramCpu(self.context.supervisor.programs))
 
+    @_blaming
     def prepare(self) -> None:
         """Channels, then Spark (the slowest to start), then the controller, which brings up the replicas."""
         context = self.context
@@ -147,6 +165,7 @@ class Run:
         if context.spec.analytics:
             context.await_file("pipelines", context.directory.path / "pipelines-ready")
 
+    @_blaming
     def start(self) -> RunSpec:
         """Set offset 0 to a whole second, a few ahead, and start the sender."""
         context = self.context
@@ -159,6 +178,7 @@ class Run:
         self.controller.notify_start()
         return context.spec
 
+    @_blaming
     def wait_until(self, offset_s: float) -> None:
         """Sleep in short steps and check the sender."""
         until_s = self.context.spec.start_ns / NANOS_PER_SECOND + offset_s
@@ -166,13 +186,15 @@ class Run:
             self.sender.check()
             time.sleep(min(0.5, remaining_s))
 
+    @_blaming
     def inject(self, fault: Fault) -> None:
         """Inject a fault and record it in faults.jsonl."""
         self.faults.inject(fault)
 
+    @_blaming
     def drain(self) -> int:
         """Wait until the sender has ended and no event is left, or nothing has moved for a while; return how many are
-        left.
+        left. Raise PenstockError if that could not be read.
         """
         self.sender.wait(SENDER_TIMEOUT_S)
         before: int | None = None
@@ -185,9 +207,16 @@ class Run:
                     return 0
                 if left is not None and left != before:
                     before, moved_s = left, time.monotonic()
+                elif left is None and self.faults.lasting:  # the broker is away on purpose
+                    moved_s = time.monotonic()
                 time.sleep(DRAIN_POLL_S)
-        return before or 0
+        if before is None:
+            raise PenstockError(
+                f"Kafka has not answered within {self.stall_s:g} s: how many events are left is unknown"
+            )
+        return before
 
+    @_blaming
     def stop(self) -> None:
         """Stop the controller first, so that it does not replace the replicas; then these; then all other parts."""
         self.faults.end()
@@ -198,11 +227,13 @@ class Run:
         for part in PARTS:
             self.context.remove(part)
 
+    @_blaming
     def collect(self) -> None:
         """Stop the run and write its raw data into its directory."""
         self.stop()
         context, directory = self.context, self.context.directory
-        copy_results(context.endpoints.require("kafka"), context.spec.results_topic, directory.results_folder)
+        kafka, topic = context.endpoints.require("kafka"), context.spec.results_topic
+        copy_results(kafka, topic, directory.results_folder, context.check_services)
         copy_ledger(context.endpoints.require("redis"), context.spec.ledger_key, directory.ledger_file)
         self.sampler.write(directory.metrics_folder / "machine.parquet")
 
@@ -219,7 +250,9 @@ class Run:
             steps.callback(self.faults.close)
 
     def _delete_keys(self) -> None:
-        with redis_client(self.context.endpoints.require("redis"), REDIS_S) as client:
+        if not self.context.answers("redis"):
+            return
+        with redis_errors(), redis_client(self.context.endpoints.require("redis"), REDIS_S) as client:
             keys = list(client.scan_iter(match=f"penstock:{self.context.spec.run}:*", count=1000))
             if keys:
                 client.delete(*keys)

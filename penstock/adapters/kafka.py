@@ -5,9 +5,9 @@ Consumers made here are assigned by hand and never join a group.
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -26,15 +26,26 @@ from penstock.errors import PenstockError
 
 __all__ = (
     "OFFSET_BEGINNING", "OFFSET_END", "TIMESTAMP_LOG_APPEND_TIME", "BrokerAwayError", "Consumer", "KafkaError",
-    "KafkaException", "Message", "Producer", "TopicPartition", "assign_from_start", "broker_errors", "make_consumer",
-    "make_producer", "partitions_of", "read_topic", "reason", "topics_of", "values",
+    "KafkaException", "Message", "Producer", "TopicPartition", "assign_from_start", "broker_errors", "client_settings",
+    "make_consumer", "make_producer", "partitions_of", "read_topic", "reason", "topics_of", "values",
 )  # fmt: skip
+
+T = TypeVar("T")
+
+QUIET: Final = {"log_level": 2}
+"""Critical messages only: the client library writes to standard error, a line for each attempt to connect. Callers get
+its errors as exceptions.
+"""
+RECONNECT: Final = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
+"""With the default, up to 10 s, a client uses a broker late that is back."""
 
 UNDERSCORED: Final = ("error_cb", "log_level", "on_commit")
 """Settings of the client library whose names have no dots."""
 READ_AT_ONCE: Final = 10_000
 LOOK_STEP_S: Final = 1.0
-"""The client library retries a login that was refused; what it says of it is read in between."""
+"""Between two requests for metadata: what the client library says of a refused login is read then, and the caller can
+stop waiting.
+"""
 
 
 class BrokerAwayError(PenstockError):
@@ -43,20 +54,28 @@ class BrokerAwayError(PenstockError):
 
 def make_consumer(bootstrap: str, group: str, log: logging.Logger | None = None, **settings: Any) -> Consumer:
     """A consumer that commits under ``group`` on request only. ``settings`` with underscores in place of dots; ``log``
-    for the client library's own log.
+    for the client library's own log, which comes with the records that are read.
     """
     common = {
-        **librdkafka_settings(bootstrap),
+        **client_settings(bootstrap),
         "group.id": group,
         "enable.auto.commit": False,
         "auto.offset.reset": "earliest",
     }
-    return Consumer({**common, **_dotted(settings)}, **({} if log is None else {"logger": log}))
+    if log is None:
+        return Consumer({**common, **_dotted(settings)})
+    del common["log_level"]
+    return Consumer({**common, **_dotted(settings)}, logger=log)
 
 
 def make_producer(bootstrap: str, **settings: Any) -> Producer:
     """A producer. ``settings`` with underscores in place of dots."""
-    return Producer({**librdkafka_settings(bootstrap), **_dotted(settings)})
+    return Producer({**client_settings(bootstrap), **_dotted(settings)})
+
+
+def client_settings(bootstrap: str) -> dict[str, Any]:
+    """Settings that all clients have: address, security, no log of their own, short waits before they reconnect."""
+    return {**librdkafka_settings(bootstrap), **QUIET, **RECONNECT}
 
 
 def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
@@ -84,31 +103,42 @@ def topics_of(bootstrap: str, timeout_s: float) -> dict[str, int]:
     """
     security, said = ClientSecurity(), list[str]()
     consumer = make_consumer(
-        bootstrap, "penstock-look", log_level=0, error_cb=lambda error: said.append(security.explain(error.str()))
+        bootstrap, "penstock-look", error_cb=lambda error: said.append(security.explain(error.str()))
     )
-    deadline_s = time.monotonic() + timeout_s
+
+    def explain() -> None:
+        try:
+            consumer.poll(0)  # delivers what the client library has to say
+        except KafkaException as error:
+            said.append(security.explain(reason(error)))
+        if explained := next(filter(None, said), ""):
+            raise BrokerAwayError(f"Kafka at {bootstrap}: {explained}")
+
     try:
-        while True:
-            try:
-                # All topics: a request for one by name can create it.
-                found = consumer.list_topics(timeout=min(LOOK_STEP_S, timeout_s)).topics
-                return {name: len(each.partitions) for name, each in found.items()}
-            except KafkaException as error:
-                away = error
-            try:
-                consumer.poll(0)  # delivers what the client library has to say
-            except KafkaException as error:
-                said.append(security.explain(reason(error)))
-            if explained := next(filter(None, said), ""):
-                raise BrokerAwayError(f"Kafka at {bootstrap}: {explained}")
-            if time.monotonic() >= deadline_s:
-                listener = "" if security.sasl else f", and is {security.protocol} what its listener expects"
-                raise BrokerAwayError(
-                    f"Kafka at {bootstrap} does not answer ({reason(away)}): "
-                    f"is --kafka HOST:PORT right, is it up{listener}?"
-                )
+        # All topics: a request for one by name can create it.
+        found = _ask_again(lambda step_s: consumer.list_topics(timeout=step_s).topics, timeout_s, explain)
+        return {name: len(each.partitions) for name, each in found.items()}
+    except KafkaException as error:
+        listener = "" if security.sasl else f", and is {security.protocol} what its listener expects"
+        raise BrokerAwayError(
+            f"Kafka at {bootstrap} does not answer ({reason(error)}): is --kafka HOST:PORT right, is it up{listener}?"
+        ) from None
     finally:
         consumer.close()
+
+
+def _ask_again(ask: Callable[[float], T], timeout_s: float, between: Callable[[], object]) -> T:
+    """The answer of ``ask``, which gets the seconds that it may take. It is repeated for ``timeout_s``, and ``between``
+    is called after each failure; then the last KafkaException is raised.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return ask(min(LOOK_STEP_S, timeout_s))
+        except KafkaException:
+            between()
+            if time.monotonic() >= deadline_s:
+                raise
 
 
 def partitions_of(client: Consumer | Producer, topic: str, timeout_s: float) -> list[int]:
@@ -126,25 +156,33 @@ def values(messages: Sequence[Message]) -> Iterator[bytes]:
     return (message.value() or b"" for message in messages if message.error() is None)
 
 
-def read_topic(bootstrap: str, topic: str, timeout_s: float) -> Iterator[bytes]:
-    """Every record of a topic up to its end. PenstockError if nothing comes for ``timeout_s`` before that."""
+def read_topic(
+    bootstrap: str, topic: str, timeout_s: float, check: Callable[[], object] = lambda: None
+) -> Iterator[bytes]:
+    """Every record of a topic up to its end. PenstockError if nothing comes for ``timeout_s`` before that. ``check`` is
+    called several times a second while nothing comes; what it raises ends the reading.
+    """
     consumer = make_consumer(bootstrap, f"{topic}.collect", enable_partition_eof=True)
     try:
         with broker_errors():
-            unfinished = set(partitions_of(consumer, topic, timeout_s))
+            unfinished = set(_ask_again(lambda step_s: partitions_of(consumer, topic, step_s), timeout_s, check))
+        if not unfinished:
+            raise PenstockError(f"topic {topic}: the broker does not have it")
         assign_from_start(consumer, topic, unfinished)
         received_s = time.monotonic()
         while unfinished:
             messages = consumer.consume(READ_AT_ONCE, timeout=0.1)  # waits that long for as many
-            if messages:
+            if any(message.error() is None for message in messages):
                 received_s = time.monotonic()
-            elif time.monotonic() - received_s > timeout_s:
-                raise PenstockError(f"topic {topic}: nothing more came for {timeout_s:g} s before its end")
+            else:
+                check()
             yield from values(messages)
             for error, partition in ((message.error(), message.partition()) for message in messages):
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:
                     unfinished.discard(partition or 0)
                 elif error is not None and error.fatal():
                     raise PenstockError(f"topic {topic}: {error.str()}")
+            if unfinished and time.monotonic() - received_s > timeout_s:
+                raise PenstockError(f"topic {topic}: nothing more came for {timeout_s:g} s before its end")
     finally:
         consumer.close()

@@ -1,5 +1,7 @@
 """Redis clients whose calls end in time and are never repeated: what to do about an absent Redis is the caller's."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import redis
@@ -7,6 +9,8 @@ import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+from penstock.errors import PenstockError
 
 AsyncRedis = redis.asyncio.Redis
 RedisError = redis.RedisError
@@ -23,6 +27,15 @@ def redis_client(url: str, timeout_s: float) -> redis.Redis:
 def async_redis_client(url: str, timeout_s: float) -> AsyncRedis:
     """The same for an event loop."""
     return AsyncRedis.from_url(url, **_times(timeout_s), retry=AsyncRetry(NoBackoff(), 0))
+
+
+@contextmanager
+def redis_errors(remedy: str = "") -> Iterator[None]:
+    """Raise PenstockError for the client library's errors of an absent Redis. ``remedy``: end of the message."""
+    try:
+        yield
+    except REDIS_AWAY as error:
+        raise PenstockError(f"Redis does not answer ({error}){remedy}") from None
 
 
 def _times(timeout_s: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from penstock.adapters.kafka_security import librdkafka_settings
+from penstock.adapters.kafka import client_settings
 from penstock.records import Result, encode
 
 log = logging.getLogger(__name__)
@@ -34,15 +34,13 @@ class ResultTopic:
         self._topic = topic
         self._producer = Producer(
             {
-                **librdkafka_settings(bootstrap),
+                **client_settings(bootstrap),
                 "client.id": client_id,
                 "acks": "all",
                 "linger.ms": linger_ms,
                 "message.timeout.ms": 0,
                 "queue.buffering.max.messages": most_waiting,
-                "reconnect.backoff.max.ms": 500,
                 "socket.keepalive.enable": True,
-                "log_level": 2,
             }
         )
 

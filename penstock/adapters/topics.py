@@ -1,27 +1,34 @@
 """Create and delete the topics and consumer groups of a run."""
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from penstock.adapters.kafka import reason
-from penstock.adapters.kafka_security import librdkafka_settings
+from penstock.adapters.kafka import client_settings, reason
 from penstock.errors import PenstockError
 
 TIMEOUT_S = 10.0
+POLL_S = 0.02
 BROKERS_OWN = -1
 """Replication factor: the cluster's default."""
 
 
 def admin_client(bootstrap: str) -> AdminClient:
     """A client that logs nothing while the broker is away and reconnects soon after it is back."""
-    return AdminClient({**librdkafka_settings(bootstrap), "log_level": 0, "reconnect.backoff.max.ms": 500})
+    return AdminClient(client_settings(bootstrap))
 
 
-def create_topics(admin: AdminClient, partitions_of: dict[str, int]) -> None:
-    """Create topics whose records carry the broker's time; returns when all are there."""
+def create_topics(
+    admin: AdminClient, partitions_of: dict[str, int], check: Callable[[], object] = lambda: None
+) -> None:
+    """Create topics whose records carry the broker's time; returns when all are there. ``check`` is called while it
+    waits; what it raises ends the wait.
+    """
     config = {"message.timestamp.type": "LogAppendTime"}
     topics = [
         NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_OWN, config=config)
@@ -29,9 +36,22 @@ def create_topics(admin: AdminClient, partitions_of: dict[str, int]) -> None:
     ]
     for name, future in admin.create_topics(topics, operation_timeout=TIMEOUT_S).items():
         try:
-            future.result(timeout=TIMEOUT_S)
+            _await(future, check)
         except KafkaException as error:
             raise PenstockError(f"topic {name}: {reason(error)}") from None
+        except TimeoutError:
+            raise PenstockError(f"topic {name}: Kafka has not answered within {TIMEOUT_S:g} s") from None
+
+
+def _await(future: Future[Any], check: Callable[[], object]) -> None:
+    """Wait for its outcome. Raises TimeoutError after ``TIMEOUT_S``."""
+    until_s = time.monotonic() + TIMEOUT_S
+    while not future.done():
+        check()
+        if time.monotonic() > until_s:
+            raise TimeoutError
+        time.sleep(POLL_S)
+    future.result()
 
 
 def delete_topics(admin: AdminClient, names: Sequence[str]) -> None:

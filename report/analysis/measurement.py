@@ -47,6 +47,7 @@ SLOWEST_SHARE = 0.01
 
 MOST_VALUES_SHOWN = 24
 """Longer series are replaced by their length among a run's conditions."""
+UNFINISHED = "the run did not come to its end: without manifest.json its files cannot be verified"
 
 
 def analyse(run: RunData, *, in_flight: int | None = None) -> RunSummary:
@@ -76,17 +77,20 @@ def analyse(run: RunData, *, in_flight: int | None = None) -> RunSummary:
 
 def summary_of(run: RunData) -> RunSummary:
     """The summary of a run: as written, or measured now if it is missing or an older Penstock wrote it. Raises
-    ChangedRunError if the files of a finished run are not those of its manifest.
+    ChangedRunError if the files of a finished run are not those of its manifest. A run without one is INVALID: it did
+    not come to its end, or its files are not known to be its own.
     """
     run.verify()
     try:
-        return msgspec.json.decode(run.directory.summary_file.read_bytes(), type=RunSummary)
+        summary = msgspec.json.decode(run.directory.summary_file.read_bytes(), type=RunSummary)
     except (FileNotFoundError, msgspec.DecodeError):
         summary = analyse(run)
         if run.manifest is not None and run.manifest.files is not None:
             manifest = msgspec.structs.replace(run.manifest, files=run.directory.file_sums())
             run.directory.write(run.directory.manifest_file, manifest)
-        return summary
+    if run.manifest is None:
+        return msgspec.structs.replace(summary, verdict="INVALID", reasons=(UNFINISHED, *summary.reasons))
+    return summary
 
 
 def _measure(run: RunData, events: RunEvents, schedule: Schedule) -> RunSummary:

@@ -8,6 +8,7 @@ import argparse
 import ast
 import contextlib
 import copy
+import importlib
 import importlib.abc
 import importlib.util
 import os
@@ -24,7 +25,11 @@ import pyarrow.compute
 import pyarrow.parquet  # noqa: F401 - loaded once, before the forks
 import pytest
 
-TIMEOUT_S = 300
+ROOT = Path(__file__).resolve().parents[2]
+CPU_LIMIT_S = 120
+"""A mutant whose tests take longer does not end; on a busy machine that says nothing, so it is CPU time."""
+STUCK_S = 1800
+"""A mutant that waits for ever."""
 SWAPS: dict[type[ast.AST], Any] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Add: ast.Sub, ast.Sub: ast.Add,
@@ -117,7 +122,8 @@ def passes(mutated: Mutated | None, tests: Sequence[str]) -> bool:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)
             os.dup2(null, 2)
-            signal.alarm(TIMEOUT_S)
+            signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_S)
+            signal.alarm(STUCK_S)
             if mutated is not None:
                 sys.meta_path.insert(0, mutated)
             plugins = ["-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
@@ -125,6 +131,17 @@ def passes(mutated: Mutated | None, tests: Sequence[str]) -> bool:
             code = int(pytest.main(["-x", "-q", *plugins, "-m", chosen, *tests]))
         os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def load_libraries() -> None:
+    """Have the libraries that the tests import ready in each fork. Modules of this repository are forgotten: they
+    would hold the module as it is.
+    """
+    importlib.import_module("tests.conftest")
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name != "__main__" and file and Path(file).is_relative_to(ROOT) and "site-packages" not in file:
+            del sys.modules[name]
 
 
 def main() -> int:
@@ -138,6 +155,7 @@ def main() -> int:
     hypothesis.settings.load_profile("mutants")
     file = given.module.absolute()
     name = ".".join(given.module.with_suffix("").parts)
+    load_libraries()
     if not passes(None, given.tests):
         print("the tests fail without a mutant")
         return 2

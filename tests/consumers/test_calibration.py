@@ -53,7 +53,7 @@ def test_bad_input_is_one_line_that_names_it(arguments: list[str], message: str)
 @pytest.mark.live
 def test_an_absent_ledger_is_one_line_that_names_it(services: Endpoints) -> None:
     without = Endpoints.model_validate({**services.model_dump(), "redis": "redis://127.0.0.1:1/0"})
-    with pytest.raises(PenstockError, match=r"Redis is not there .* `penstock up`"):
+    with pytest.raises(PenstockError, match=r"Redis does not answer .* `penstock up`"):
         calibrate_worker(without, WorkerSpec(), seconds=2)
 
 

@@ -4,6 +4,7 @@ below the table.
 
 import errno
 import json
+import resource
 import shutil
 import signal
 import sys
@@ -236,6 +237,17 @@ def test_files_that_are_missing_added_or_of_another_run_are_named(
     assert "manifest.json is of another run (other)" in capsys.readouterr().err
 
 
+def test_a_report_of_a_run_without_a_manifest_says_invalid(
+    finished: RunDirectory, tmp_path: Path, penstock: Penstock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = copy_of(finished, tmp_path)
+    directory.manifest_file.unlink()
+    assert penstock("report", directory.path) == EXIT_INVALID
+    out, err = capsys.readouterr()
+    assert "(INVALID)" in out and "VALID)" not in out.replace("(INVALID)", "")
+    assert f"{directory.name}: INVALID: the run did not come to its end: without manifest.json" in err
+
+
 def test_a_summary_that_is_made_anew_gets_a_new_checksum(finished: RunDirectory, tmp_path: Path) -> None:
     directory = copy_of(finished, tmp_path)
     before = summary_of(RunData(directory))
@@ -250,7 +262,7 @@ def test_a_run_of_an_older_penstock_says_that_it_has_no_checksums(
 ) -> None:
     directory = write_run(runs, Toy(seconds=10))
     assert penstock("report", directory.path) == 0
-    said = f"no checksums: {directory.name} is unfinished or of an older Penstock; its files are not verified\n"
+    said = f"no checksums: {directory.name} is of an older Penstock; its files are not verified\n"
     assert capsys.readouterr().err == said
 
 
@@ -296,6 +308,19 @@ def test_a_disk_that_is_full_at_the_end_gives_one_line_and_not_the_verdict_table
     monkeypatch.setattr("experiments.progress.RunProgress.note", lambda *_: None)
     monkeypatch.setattr("experiments.reporting.write_report", full)
     assert "report.html.partial: No space left on device; make room" in refused(penstock, capsys, code=1)
+
+
+def test_files_that_may_not_grow_end_a_run_in_one_line(
+    penstock: Penstock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.progress.RunProgress.note", lambda *_: None)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, limits[1]))
+    try:
+        said = refused(penstock, capsys, code=1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "File too large; make room" in said
 
 
 def test_an_error_that_is_none_of_the_disk_is_not_hidden(penstock: Penstock, monkeypatch: pytest.MonkeyPatch) -> None:

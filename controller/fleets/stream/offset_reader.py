@@ -1,14 +1,11 @@
 """Reads the offsets of a consumer group from Kafka."""
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from controller.fleets.stream.offsets import NO_COMMIT, OffsetReading
 from penstock.adapters.kafka import OFFSET_END, KafkaException, TopicPartition, make_consumer, reason
 from penstock.clock import Clock
-
-log = logging.getLogger(__name__)
 
 LEAST_TIMEOUT_S: Final = 0.05
 
@@ -28,14 +25,7 @@ class OffsetReader:
         self._clock, self._timeout_s = clock, timeout_s
         self._commits_of = [TopicPartition(topic, number) for number in range(partitions)]
         self._ends_of = [TopicPartition(topic, number, OFFSET_END) for number in range(partitions)]
-        self._consumer = make_consumer(
-            bootstrap,
-            group,
-            log,
-            client_id=f"{group}-monitor",
-            reconnect_backoff_ms=50,
-            reconnect_backoff_max_ms=500,  # with the default, 10 s, readings resume late after an outage
-        )
+        self._consumer = make_consumer(bootstrap, group, client_id=f"{group}-monitor")
 
     def read(self) -> OffsetReading:
         """All offsets now. Time-outs and errors of the broker are in ``unknown``.

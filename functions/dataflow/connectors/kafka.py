@@ -48,8 +48,6 @@ class KafkaConnector(ThreadedConnector):
             group,
             log,
             client_id=client_id,
-            reconnect_backoff_ms=50,
-            reconnect_backoff_max_ms=500,
             socket_timeout_ms=round(REQUEST_TIMEOUT_S * 1000),
             on_commit=self._committed,
         )

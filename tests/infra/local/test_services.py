@@ -26,6 +26,7 @@ from penstock.adapters.process_manager import NoSupervisorError
 from penstock.errors import PenstockError
 from penstock.settings import Endpoints, Folders
 from tests.infra.commanding import PENSTOCK, any_ports, command
+from tests.support.eventually import eventually
 from tests.support.services import on_free_ports
 
 pytestmark = pytest.mark.system
@@ -248,6 +249,33 @@ def test_a_service_that_dies_later_is_named_with_the_tail_of_its_log(local: Loca
     tail = r"redis has died; the end of .*redis\.log:\n(.*\n)*.*Ready to accept connections"
     with pytest.raises(PenstockError, match=tail):
         services.check()
+
+
+def test_a_service_that_dies_while_another_one_starts_is_named(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    services = local()
+    services.up(["redis"])
+
+    def never(_: object) -> bool:
+        """Prometheus does not answer, and Redis dies."""
+        if services.status()[0][1].pid is not None:
+            kill(pid_of(services, "redis"))
+        return False
+
+    monkeypatch.setattr("infra.local.prometheus.Prometheus.answers", never)
+    with pytest.raises(PenstockError, match="redis has died"):
+        services.up(["prometheus", "redis"])
+    assert not services.answers("redis")
+
+
+def test_a_stop_that_is_not_waited_for_ends_later(local: Local) -> None:
+    services = local()
+    services.up(["redis"])
+    assert services.answers("redis") and services.has_program("redis")
+    services.stop_service("redis", wait=False)
+    eventually(lambda: not services.has_program("redis"), "redis still has a program")
+    assert not services.answers("redis")
+    services.down()
+    assert not services.answers("redis"), "nothing is up"
 
 
 def test_a_service_stopped_on_purpose_has_not_died(local: Local) -> None:

@@ -1,12 +1,13 @@
 """A service that has died ends a run; one that is being started, or was stopped by a fault, does not."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from infra.runs.context import RunContext
-from penstock.adapters.process_manager import Program, ProgramStatus
+from penstock.adapters.process_manager import Program, ProgramStatus, UnknownProgramError
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
@@ -27,6 +28,7 @@ def context_on(services: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[RunConte
     context = RunContext.__new__(RunContext)
     context.services, context._next_check_s, context._seen_dead = services, 0.0, False
     context.directory = RunDirectory(Path("/nowhere"))
+    context.service_lost, context._refused = False, False
     killed: list[bool] = []
     monkeypatch.setattr(context, "_kill_all", lambda: killed.append(True))
     return context, killed
@@ -69,6 +71,8 @@ def test_a_run_that_is_refused_while_it_runs_ends_with_the_reason(
     context.directory.refusal_file.write_text("gateway g: pdf: another client has deployed it")
     with pytest.raises(PenstockError, match=r"^gateway g: pdf: another client has deployed it$"):
         context.check_services()
+    context._next_check_s = 0.0
+    context.check_services()  # the end of the run is not disturbed by it
 
 
 # --- parts that end while the run is being started -------------------------------------------------------------------
@@ -91,6 +95,7 @@ def starting(folder: Path, **pids: list[int | None]) -> RunContext:
     context = RunContext.__new__(RunContext)
     context.services = Services(*[""] * 100)  # type: ignore[assignment]
     context._next_check_s, context._seen_dead, context._processes, context.environment = 0.0, False, {}, {}
+    context.service_lost = False
     context.spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=9)
     context.directory = RunDirectory(folder)
     context.supervisor = Script(**pids)  # type: ignore[assignment]
@@ -124,3 +129,91 @@ def test_parts_that_stay_are_waited_for(tmp_path: Path) -> None:
     context = starting(tmp_path, pipelines=[3], controller=[7])
     (tmp_path / "ready").touch()
     context.await_file("controller", tmp_path / "ready")
+
+
+# --- a service that dies, whatever a run waits for -------------------------------------------------------------------
+
+
+class Dying:
+    """Services, of which kafka dies at the check with this number, and a supervisor whose programs end on SIGKILL only.
+    ``ended``: one that has ended by itself and is gone.
+    """
+
+    def __init__(self, after: int, *programs: str, ended: str = "") -> None:
+        self.after, self.running, self.ended = after, set(programs), ended
+        self.asked: list[str] = []
+
+    def check(self) -> None:
+        self.after -= 1
+        if self.after < 0:
+            raise PenstockError("kafka has died")
+
+    def answers(self, name: str) -> bool:
+        self.asked.append(name)
+        return name != "kafka"
+
+    def programs(self, prefix: str) -> dict[str, ProgramStatus]:
+        return {name: ProgramStatus(name, 1, "active") for name in sorted(self.running) if name.startswith(prefix)}
+
+    def remove(self, name: str, *, wait: bool) -> None:
+        assert not wait, "the supervisor waits for the program's grace"
+
+    def signal(self, name: str, number: int) -> None:
+        assert number == signal.SIGKILL
+        self.running.discard(name)
+        if name == self.ended:
+            raise UnknownProgramError(name)
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CHECK_S", "NOTICED_S"):
+        monkeypatch.setattr(f"infra.runs.context.{name}", 0.001)
+
+
+def context_with(world: Dying, folder: Path) -> RunContext:
+    context = RunContext.__new__(RunContext)
+    context.services = context.supervisor = world  # type: ignore[assignment]
+    context._next_check_s, context._seen_dead, context.service_lost = 0.0, False, False
+    context.spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=9)
+    context.directory = RunDirectory(folder)
+    return context
+
+
+def test_any_wait_of_a_run_ends_when_a_service_dies(fast: None, tmp_path: Path) -> None:
+    context = context_with(Dying(2), tmp_path)
+    with pytest.raises(PenstockError, match="kafka has died"):
+        context.wait_until(lambda: False, "replicas", timeout_s=60)
+
+
+def test_a_part_that_is_being_stopped_is_killed_when_a_service_dies(fast: None, tmp_path: Path) -> None:
+    world = Dying(2, "r:controller", "r:pipelines", "r:sender", "other:sender", ended="r:controller")
+    with pytest.raises(PenstockError, match="kafka has died"):
+        context_with(world, tmp_path).remove("pipelines")
+    assert world.running == {"other:sender"}
+
+
+def test_a_run_that_ends_without_a_service_is_not_ended_again(fast: None, tmp_path: Path) -> None:
+    world = Dying(0, "r:sender")
+    context = context_with(world, tmp_path)
+    assert context.answers("kafka")
+    assert not world.asked, "services are asked only when one has died"
+    with pytest.raises(PenstockError, match="kafka has died"):
+        context.wait_until(lambda: False, "replicas", timeout_s=60)
+    context.remove_all()
+    assert not context.answers("kafka")
+    assert context.answers("redis")
+
+
+def test_an_error_is_told_as_that_of_the_service_that_has_died(fast: None, tmp_path: Path) -> None:
+    context = context_with(Dying(0), tmp_path)
+    with pytest.raises(PenstockError, match="kafka has died"), context.blaming():
+        raise PenstockError("topic r.results: Connection refused")
+
+
+@pytest.mark.parametrize("after", [1, 100])
+def test_an_error_beside_services_that_live_stays(fast: None, tmp_path: Path, after: int) -> None:
+    context = context_with(Dying(after), tmp_path)
+    with pytest.raises(PenstockError, match="controller ended unexpectedly"), context.blaming():
+        raise PenstockError("controller ended unexpectedly")
+    assert not context.service_lost

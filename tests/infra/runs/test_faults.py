@@ -52,6 +52,7 @@ def context_of(tmp_path: Path, programs: Supervisor) -> RunContext:
     context = RunContext.__new__(RunContext)
     context.directory, context.supervisor = RunDirectory(tmp_path), programs
     context.spec = SimpleNamespace(run="r")  # type: ignore[assignment]
+    context.check_services = lambda: None  # type: ignore[method-assign]
     return context
 
 

@@ -1,4 +1,4 @@
-"""A gateway that cannot be used ends a run with one line, before anything is made."""
+"""A gateway that cannot be used ends a run with one line; what it keeps of a run without a controller is deleted."""
 
 import time
 from types import SimpleNamespace
@@ -6,11 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from controller.fleets.function.provider_api import ProviderApi
 from infra import waiting
 from infra.local.ports import free_port
 from infra.runs import function_replicas
-from infra.runs.function_replicas import OF_THE_GATEWAY, FunctionReplicas
+from infra.runs.function_replicas import OF_THE_GATEWAY, FunctionReplicas, functions_of
 from penstock.errors import PenstockError
+from penstock.openfaas import RUN
 from penstock.runspec import Fault, FaultKind
 from penstock.settings import Endpoints
 from tests.controller.fleets.function.openfaas_stub import SECRET, stub_gateway
@@ -75,3 +77,34 @@ def test_a_fault_that_would_break_the_users_gateway_is_refused(fault: FaultKind)
         assert not gateway.asked
         check(gateway.url, "kill-controller")
         check(gateway.url, fault, users=False)
+
+
+def context_on(url: str, *, service_lost: bool, answers: bool = True) -> Any:
+    return SimpleNamespace(
+        service_lost=service_lost,
+        answers=lambda name: answers and name == "gateway",
+        endpoints=SimpleNamespace(require=lambda name: url),
+        spec=SimpleNamespace(run="mine"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("service_lost", "answers", "left"),
+    [
+        (True, True, ["other"]),
+        (False, True, ["mine-1", "mine-2", "other"]),
+        (True, False, ["mine-1", "mine-2", "other"]),
+    ],
+    ids=["a service has died", "the controller has ended them", "the gateway has died"],
+)
+def test_a_run_without_a_controller_deletes_its_functions(service_lost: bool, answers: bool, left: list[str]) -> None:
+    with stub_gateway() as gateway:
+        for name in ("mine-1", "mine-2"):
+            gateway.put(name, 1, annotations={RUN: "mine"})
+        gateway.put("other", 1, annotations={RUN: "another"})
+        context = context_on(gateway.url, service_lost=service_lost, answers=answers)
+        FunctionReplicas(context, cast(Any, SimpleNamespace(state=None))).close()
+        assert sorted(gateway.functions) == left
+        api = ProviderApi(gateway.url)
+        assert functions_of(api, "mine") == [name for name in left if name != "other"]
+        api.close()

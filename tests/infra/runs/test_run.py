@@ -1,5 +1,6 @@
-"""How long a run waits for its last results."""
+"""How long a run waits for its last results, and what becomes of it when a service dies."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -21,7 +22,9 @@ def spec_of(name: str, scaler: str, speed: float = 1.0) -> RunSpec:
 
 
 def composed(spec: RunSpec, directory: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
-    context = SimpleNamespace(spec=spec, endpoints=None, services=None, directory=RunDirectory(directory))
+    context = SimpleNamespace(
+        spec=spec, endpoints=None, services=None, directory=RunDirectory(directory), blaming=nullcontext
+    )
     monkeypatch.setattr("infra.runs.kinds.RunContext", lambda *_: context)
     for part in ("ControllerProgram", "ProgramReplicas", "SenderProgram", "FunctionReplicas"):
         monkeypatch.setattr(f"infra.runs.kinds.{part}", lambda *_: SimpleNamespace())
@@ -78,8 +81,82 @@ def test_a_drain_waits_as_long_as_something_moves(monkeypatch: pytest.MonkeyPatc
     run = composed(spec_of("pubsub-mintime", "min-time"), tmp_path, monkeypatch)
     run.context.check_services = lambda: None  # type: ignore[method-assign]
     run.sender = cast(Any, SimpleNamespace(wait=lambda _: None))
+    run.faults = cast(Any, SimpleNamespace(lasting=False))
     run.drain_rule = Rule  # type: ignore[assignment]
     run.stall_s = 260.0
     assert run.drain() == 0
     now_s[0], run.stall_s = 0.0, 240.0
     assert run.drain() == 2
+
+
+def test_a_drain_that_reads_nothing_is_an_error_unless_a_fault_lasts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    now_s = [0.0]
+
+    class Rule:
+        def __init__(self, _: object) -> None: ...
+
+        def left(self) -> int | None:
+            return 0 if now_s[0] > 100 else None
+
+        def close(self) -> None: ...
+
+    def wait(seconds: float) -> None:
+        now_s[0] += seconds
+
+    monkeypatch.setattr(run_module, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=wait))
+    run = composed(spec_of("binpack-workload-1", "linear"), tmp_path, monkeypatch)
+    run.context.check_services = lambda: None  # type: ignore[method-assign]
+    run.sender = cast(Any, SimpleNamespace(wait=lambda _: None))
+    run.drain_rule = Rule  # type: ignore[assignment]
+    run.faults = cast(Any, SimpleNamespace(lasting=True))
+    assert run.drain() == 0
+    now_s[0], run.faults = 0.0, cast(Any, SimpleNamespace(lasting=False))
+    with pytest.raises(PenstockError, match="Kafka has not answered within 30 s: how many events are left"):
+        run.drain()
+
+
+@pytest.mark.parametrize("dead", ["", "kafka", "rabbitmq", "redis"])
+def test_a_run_asks_no_service_that_died_to_clear_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, dead: str) -> None:
+    asked: list[str] = []
+
+    class Client:
+        def __init__(self, *_: object) -> None: ...
+
+        def delete_run(self, run: str) -> None:
+            asked.append("rabbitmq")
+
+        def scan_iter(self, **_: object) -> list[str]:
+            asked.append("redis")
+            return []
+
+        def close(self) -> None: ...
+
+        def __enter__(self) -> "Client":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr(run_module, "delete_topics", lambda *_: asked.append("kafka"))
+    monkeypatch.setattr(run_module, "Management", Client)
+    monkeypatch.setattr(run_module, "redis_client", Client)
+    run = composed(spec_of("multiqueue", "multiqueue-damped"), tmp_path, monkeypatch)
+    context = cast(Any, run.context)
+    context.answers, context.admin = (lambda name: name != dead), None
+    context.endpoints = SimpleNamespace(require=lambda name: name)
+    run.channels.clear()
+    run._delete_keys()
+    assert set(asked) == {"kafka", "rabbitmq", "redis"} - {dead}
+
+
+@pytest.mark.parametrize("phase", ["prepare", "start", "wait_until", "inject", "drain", "stop", "collect"])
+def test_an_error_of_any_phase_is_looked_into(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, phase: str) -> None:
+    run = composed(spec_of("binpack-workload-1", "linear"), tmp_path, monkeypatch)
+
+    def looked_into() -> Any:
+        raise PenstockError("redis has died")
+
+    run.context.blaming = looked_into  # type: ignore[method-assign]
+    with pytest.raises(PenstockError, match="redis has died"):
+        getattr(run, phase)(*([0.0] if phase in ("wait_until", "inject") else []))

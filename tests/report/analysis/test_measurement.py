@@ -28,7 +28,7 @@ from penstock.results import RESULT_SCHEMA
 from penstock.rundir import Manifest, RunDirectory
 from penstock.runspec import Fault, RunSpec, ScalerSpec
 from penstock.schedule import Schedule
-from report.analysis.measurement import _slowest, analyse, summary_of
+from report.analysis.measurement import UNFINISHED, _slowest, analyse, summary_of
 from report.analysis.outcomes import events_of
 from report.analysis.run_data import RunData
 from report.analysis.summary import RunSummary
@@ -441,6 +441,7 @@ def test_the_histogram_is_written_once_and_holds_every_completed_event(tmp_path:
 
 def test_the_summary_is_read_back_as_written_and_made_anew_where_it_cannot_be_read(tmp_path: Path) -> None:
     directory = small_run(tmp_path / "run", QUIET)
+    with_manifest(directory, sums=False)
     summary = analyse(RunData(directory))
     assert summary_of(RunData(directory)) == summary
     directory.summary_file.write_text('{"from": "an older version"}')
@@ -577,6 +578,16 @@ def test_a_summary_that_is_made_anew_is_noted_in_the_manifest(tmp_path: Path) ->
     summary = summary_of(RunData(directory))
     assert summary_of(RunData(directory)) == summary
     assert directory.manifest().files == directory.file_sums()
+
+
+def test_a_run_without_a_manifest_is_invalid_whatever_it_measured(tmp_path: Path) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    measured = analyse(RunData(directory))
+    found = summary_of(RunData(directory))
+    assert found.verdict == "INVALID"
+    assert found.reasons == (UNFINISHED, *measured.reasons)
+    with_manifest(directory, sums=True)
+    assert summary_of(RunData(directory)) == measured
 
 
 @pytest.mark.parametrize("manifest", [True, False])

@@ -146,6 +146,7 @@ def test_ticks_off_their_phase_degrade_a_run() -> None:
 def test_a_record_that_begins_late_makes_a_run_invalid() -> None:
     """As after the controller's pod was deleted in overlay `cluster`, whose runs are in an emptyDir."""
     assert judged(record_from_s=5.0) == judged(KILLED, record_from_s=-3.0) == VALID
+    assert judged(record_from_s=5.1)[0] == "INVALID"
     verdict, (reason,) = judged(KILLED, record_from_s=52.0)
     assert verdict == "INVALID"
     assert "the record of decisions and replicas begins at 52 s of 100 s" in reason

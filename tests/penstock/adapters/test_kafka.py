@@ -1,0 +1,85 @@
+"""Clients of a broker that is away: they write nothing to the terminal, and a wait for it can be ended."""
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from controller.fleets.stream.offset_reader import OffsetReader
+from infra.local.collect import OutcomeCounter
+from infra.local.ports import free_port
+from penstock.adapters.kafka import make_consumer, make_producer, read_topic
+from penstock.adapters.result_topic import ResultTopic
+from penstock.adapters.topics import admin_client
+from penstock.clock import WallClock
+from penstock.errors import PenstockError
+from penstock.records import Result
+
+ROOT = Path(__file__).resolve().parents[3]
+RETRIED_S = 0.7
+"""Several attempts to connect."""
+
+
+def poll_consumer(kafka: str) -> None:
+    make_consumer(kafka, "g").consume(1, timeout=RETRIED_S)
+
+
+def flush_producer(kafka: str) -> None:
+    producer = make_producer(kafka)
+    producer.produce("topic", b"value")
+    producer.flush(RETRIED_S)
+    producer.purge()
+
+
+def ask_admin(kafka: str) -> None:
+    with pytest.raises(Exception, match=r"transport failure|timed out"):
+        admin_client(kafka).list_topics(timeout=RETRIED_S)
+
+
+def publish_result(kafka: str) -> None:
+    topic = ResultTopic(kafka, "results", "c")
+    topic.publish(Result(1, "r", "p", "s", "completed", "q", 1, 1, 1, 1, 1, "w"))
+    topic.flush(RETRIED_S)
+
+
+def count_outcomes(kafka: str) -> None:
+    OutcomeCounter(kafka, "results", "r").count()
+    time.sleep(RETRIED_S)
+
+
+def read_offsets(kafka: str) -> None:
+    reader = OffsetReader(bootstrap=kafka, topic="t", group="g", partitions=1, clock=WallClock(), timeout_s=RETRIED_S)
+    assert reader.read().unknown
+
+
+@pytest.mark.parametrize(
+    "use", [poll_consumer, flush_producer, ask_admin, publish_result, count_outcomes, read_offsets]
+)
+def test_clients_of_a_broker_that_is_away_write_nothing(
+    use: Callable[[str], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    use(f"127.0.0.1:{free_port()}")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_reading_a_topic_ends_by_what_its_check_raises() -> None:
+    checked: list[float] = []
+
+    def check() -> None:
+        checked.append(time.monotonic())
+        if len(checked) == 2:
+            raise PenstockError("kafka has died")
+
+    with pytest.raises(PenstockError, match="kafka has died"):
+        list(read_topic(f"127.0.0.1:{free_port()}", "topic", 60.0, check))
+
+
+def test_every_client_takes_the_shared_settings() -> None:
+    packages = ("penstock", "controller", "producers", "consumers", "functions", "pipelines", "infra", "experiments")
+    text = {file: file.read_text() for package in packages for file in (ROOT / package).rglob("*.py")}
+    made = {file.name for file, code in text.items() if re.search(r"\b(Consumer|Producer|AdminClient)\((\{|\n)", code)}
+    assert made <= {"kafka.py", "topics.py", "result_topic.py", "group_members.py"}, "a client beside the adapters"
+    taken = {file.name for file, code in text.items() if "librdkafka_settings(" in code}
+    assert taken == {"kafka.py", "kafka_security.py"}, "a client without the shared settings"
