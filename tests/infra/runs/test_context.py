@@ -64,7 +64,7 @@ def test_services_are_asked_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_run_that_is_refused_while_it_runs_ends_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context, _ = context_on(Services(""), monkeypatch)
+    context, _ = context_on(Services("", ""), monkeypatch)
     context.directory = RunDirectory(tmp_path)
     context.check_services()
     context._next_check_s = 0.0
@@ -95,7 +95,7 @@ def starting(folder: Path, **pids: list[int | None]) -> RunContext:
     context = RunContext.__new__(RunContext)
     context.services = Services(*[""] * 100)  # type: ignore[assignment]
     context._next_check_s, context._seen_dead, context._processes, context.environment = 0.0, False, {}, {}
-    context.service_lost = False
+    context.service_lost, context._refused = False, False
     context.spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=9)
     context.directory = RunDirectory(folder)
     context.supervisor = Script(**pids)  # type: ignore[assignment]
@@ -174,7 +174,8 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def context_with(world: Dying, folder: Path) -> RunContext:
     context = RunContext.__new__(RunContext)
     context.services = context.supervisor = world  # type: ignore[assignment]
-    context._next_check_s, context._seen_dead, context.service_lost = 0.0, False, False
+    context._next_check_s, context._seen_dead = 0.0, False
+    context.service_lost, context._refused = False, False
     context.spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=9)
     context.directory = RunDirectory(folder)
     return context
