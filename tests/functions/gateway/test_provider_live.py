@@ -325,7 +325,7 @@ def test_metrics_under_openfaas_names(api: httpx.Client, gateway: GatewayProcess
     found = metrics()
     assert found["gateway_function_invocation_total"]["500", NAMED] >= 1
     assert found["gateway_service_count"][NAMED,] == 1
-    started = found["gateway_function_invocation_started"][NAMED,]
+    started = found["gateway_function_invocation_started_total"][NAMED,]  # the parser's own suffix of a counter
     counted = found["gateway_function_invocation_total"]
     assert started >= sum(value for (_, name), value in counted.items() if name == NAMED)
     assert ("500", NAMED) in found["gateway_functions_seconds_count"]
