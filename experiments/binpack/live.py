@@ -348,8 +348,8 @@ def pair_rows(request: Request) -> Iterator[Cells]:
                 "case": conditions.label,
                 "scaler": conditions.scaler,
                 "measure": shown.title,
-                "live": _short(mean),
-                "simulated": _short(float(np.mean(simulated))),
+                "live": round(mean, shown.digits),
+                "simulated": round(float(np.mean(simulated)), shown.digits),
                 "runs": len(live),
                 "within the range": min(seeds) <= mean <= max(seeds),
             }

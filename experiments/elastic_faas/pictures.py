@@ -18,7 +18,7 @@ NEARLY_SIXTY, LESS_THAN_THIRTY = 60.0, 30.0
 def figures_3a_3b(rows: Sequence[Cells]) -> list[Panel]:
     """Containers of each function and of all, simulated as steps and printed as points."""
     times = [row["time"] for row in rows]
-    names = [name for name in rows[0] if name != "time"]
+    names = [name for name in rows[0] if name not in ("time", "live")]
     panels = []
     for title, chosen in (("3a: containers of each function", names[:-1]), ("3b: containers of all", names[-1:])):
         series = []
