@@ -115,7 +115,7 @@ def _blaming(phase: "Callable[Concatenate[Run, P], T]") -> "Callable[Concatenate
     """A phase whose error is that of a service, if one has died."""
 
     @wraps(phase)
-    def blaming(run: "Run", *arguments: P.args, **options: P.kwargs) -> T:
+    def blaming(run: "Run", /, *arguments: P.args, **options: P.kwargs) -> T:
         with run.context.blaming():
             return phase(run, *arguments, **options)
 

@@ -210,7 +210,7 @@ def events(options: argparse.Namespace, directory: RunDirectory) -> Iterator[str
     if summary.verdict == "INVALID":
         yield "the run is INVALID"
     planned = Counter(text.partition("@")[0] for text in faults(options.seconds, options.seed))
-    injected, hit = (Counter(each.kind for each in data.faults if each.hit or not hits) for hits in (False, True))
+    injected, hit = (Counter(str(each.kind) for each in data.faults if each.hit or not hits) for hits in (False, True))
     print("faults: " + ", ".join(f"{kind} {hit[kind]} of {planned[kind]}" for kind in sorted(planned)))
     if injected != planned:
         yield f"injected faults {dict(injected)}, planned {dict(planned)}"

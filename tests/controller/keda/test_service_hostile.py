@@ -63,7 +63,7 @@ def channel() -> Iterator[grpc.Channel]:
 def send(channel: grpc.Channel, method: str, content: bytes) -> tuple[grpc.StatusCode, str]:
     """Status and text of the answer to raw bytes."""
     try:
-        channel.unary_unary(method)(content, timeout=DEADLINE_S)
+        channel.unary_unary(method, bytes, bytes)(content, timeout=DEADLINE_S)
     except grpc.RpcError as error:
         return error.code(), str(error.details())
     return grpc.StatusCode.OK, ""
@@ -107,5 +107,5 @@ def test_wrong_metadata_are_refused_with_a_text_that_gets_through(channel: grpc.
 )
 def test_a_stream_of_no_message_is_refused(channel: grpc.Channel, method: str) -> None:
     with pytest.raises(grpc.RpcError) as refused:
-        next(channel.unary_stream(method)(b"\xff\xff", timeout=DEADLINE_S))
+        next(channel.unary_stream(method, bytes, bytes)(b"\xff\xff", timeout=DEADLINE_S))
     assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
