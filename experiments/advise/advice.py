@@ -269,7 +269,7 @@ def conditions(request: AdviceRequest, minutes: float) -> str:
     )
 
 
-def introduction(name: str, advice: Advice) -> str:
+def why_yaml(name: str, advice: Advice) -> str:
     """Why the YAML of a scaler is there."""
     if advice.best is not None and name == advice.best.scaler:
         return f"{name}, the advised scaler, with exactly these settings"

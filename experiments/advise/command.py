@@ -145,7 +145,7 @@ def _tell(session: "Session", found: "Found", said: "Console") -> None:
     import msgspec
     from rich.console import Console
 
-    from experiments.advise.advice import conditions, introduction, table_of
+    from experiments.advise.advice import conditions, table_of, why_yaml
     from experiments.advise.page import write_page
     from penstock.measured import REBALANCE_S
 
@@ -184,5 +184,5 @@ def _tell(session: "Session", found: "Found", said: "Console") -> None:
         if line:
             said.print(f"{title}: {line}", markup=False)
     for name, text in advice.manifests.items():
-        said.print(f"\n{introduction(name, advice)}; {session.folder / name}.yaml:\n{text}", markup=False)
+        said.print(f"\n{why_yaml(name, advice)}; {session.folder / name}.yaml:\n{text}", markup=False)
     said.print(f"\nreport: {session.folder / 'report.html'}", markup=False)

@@ -2,7 +2,7 @@
 
 import shlex
 
-from experiments.advise.advice import CLOSE_MEANS, Row, conditions, introduction, setting_text
+from experiments.advise.advice import CLOSE_MEANS, Row, conditions, setting_text, why_yaml
 from experiments.advise.session import Found, Session
 from report.groups import EMULATED, is_emulated
 from report.page import write_advice
@@ -34,7 +34,7 @@ def write_page(session: Session, found: Found) -> None:
         commands={
             name: on_lines(line) for name, line in (("Play it", advice.replay), ("Deploy it", advice.control)) if line
         },
-        manifests={name: (introduction(name, advice), text) for name, text in advice.manifests.items()},
+        manifests={name: (why_yaml(name, advice), text) for name, text in advice.manifests.items()},
         close=CLOSE_MEANS if any(row.outcome(request.share) == "close" for row in found.rows) else "",
         emulated=any(is_emulated(row.scaler) for row in found.rows),
     )

@@ -4,7 +4,7 @@ import shlex
 
 from rich.console import Console
 
-from experiments.advise.advice import Advice, Row, introduction, table_of
+from experiments.advise.advice import Advice, Row, table_of, why_yaml
 from experiments.advise.page import on_lines
 
 
@@ -41,8 +41,8 @@ def test_the_yaml_of_the_advised_scaler_is_not_introduced_as_dearer() -> None:
     advice = Advice(
         sentence="", best=ROWS[0], best_published=None, closest=None, constant_fleet=None, saved=None, needs=None
     )
-    assert introduction("rps", advice) == "rps, the advised scaler, with exactly these settings"
-    assert "at most a tenth more" in introduction("hpa", advice)
+    assert why_yaml("rps", advice) == "rps, the advised scaler, with exactly these settings"
+    assert "at most a tenth more" in why_yaml("hpa", advice)
 
 
 def test_a_command_of_the_page_is_on_several_lines_and_the_same_for_a_shell() -> None:
