@@ -48,6 +48,7 @@ def row(group: Group) -> Cells:
         "scaler": group.label,
         "runs": str(len(runs)),
         "verdicts": verdicts(runs),
+        "taken by the host, %": text(lambda run: run.cpu_stolen, 1, 100),
         "SLO share": text(lambda run: run.slo_share, 2, 100) + " %",
         "replica-minutes": text(lambda run: run.replica_minutes, 2),
         "added / removed": counts(lambda run: run.scale.replicas_added, lambda run: run.scale.replicas_removed),

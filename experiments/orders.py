@@ -44,7 +44,6 @@ AMESOS: Final[Mapping[str, tuple[Pipeline, float, Mapping[str, Any]]]] = {
 """Pipeline, time that a call adds, and options of each case."""
 AMESOS_SCALERS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
     "amesos": ("amesos", {}),
-    "rps": ("rps", {}),
     "rps at 0.7 μ": ("rps", {"rho": "0.7"}),
     "dwp": ("dwp", {}),
     "lass": ("lass", {}),
@@ -108,8 +107,7 @@ def consumer_group(run: LiveRun, seed: int) -> Measured:
 def cases() -> Iterator[tuple[str, str, Mapping[str, Of]]]:
     """Paper, case, and how the runs of each scaler are made; of the cases with several scalers."""
     for case in AMESOS:
-        scalers = [scaler for scaler in AMESOS_SCALERS if scaler != "rps" or case in AT_SATURATION]
-        yield "amesos", case, {scaler: _of(amesos, case, scaler) for scaler in scalers}
+        yield "amesos", case, {scaler: _of(amesos, case, scaler) for scaler in AMESOS_SCALERS}
     yield "elastic-faas", "the story, speed 0.5", {scaler: _of(elastic, scaler) for scaler in elastic_faas.CASES}
     for experiment in ("multiqueue", "multiqueue-printed"):
         yield (
@@ -124,10 +122,6 @@ def cases() -> Iterator[tuple[str, str, Mapping[str, Of]]]:
     for case, runs in groups.items():
         if len(runs) > 1:
             yield "binpack", case, runs
-
-
-AT_SATURATION: Final = ()
-"""Cases of AMESoS that were measured live with RPS at ρ = 1."""
 
 
 def _of(function: Callable[..., Measured], *first: Any) -> Of:

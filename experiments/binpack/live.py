@@ -113,8 +113,14 @@ def read(row: Mapping[str, Any]) -> LiveRun:
     """From a row of ``live.csv``; empty cells are left out of it."""
     conditions = {field.name: row[field.name] for field in dataclasses.fields(Conditions) if field.name in row}
     measures = {name: row[name] for name in Measures._fields if name in row}
-    head = (row.get(name) for name in ("cpu_stolen", "service_ms"))
-    return LiveRun(Conditions(**conditions), row["seed"], row["verdict"], *head, Measures(**measures))
+    return LiveRun(
+        Conditions(**conditions),
+        seed=row["seed"],
+        verdict=row["verdict"],
+        cpu_stolen=row.get("cpu_stolen"),
+        service_ms=row.get("service_ms"),
+        measures=Measures(**measures),
+    )
 
 
 LIVE: Final = [read(row) for row in printed_values(__file__, "live.csv")]
