@@ -187,7 +187,7 @@ def carry_out_chaos(request: ChaosRequest, directory: ChaosDirectory, progress: 
         for seed in request.seeds:
             if seed not in found:
                 progress.begin(f"seed {seed}")
-                world = world or stack.enter_context(make_world(request.options.world, progress.phase))
+                world = world or stack.enter_context(make_world(request.options.world, progress.step))
                 run = _carry_out(world, request, seed, directory, progress)
                 if run.error:
                     stack.close()

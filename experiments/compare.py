@@ -162,7 +162,7 @@ def run_comparisons(
     if _finished(directories) == wanted:
         return directories
     try:
-        with RunProgress(console, runs=wanted) as progress, make_world(options.world, progress.phase) as world:
+        with RunProgress(console, runs=wanted) as progress, make_world(options.world, progress.step) as world:
             for request, directory in zip(requests, directories, strict=True):
                 carry_out_all(world, request.experiment, options, directory, progress)
     except KeyboardInterrupt:

@@ -40,6 +40,7 @@ class RunProgress:
         self._number = 0
         self._task: TaskID | None = None
         self._watching = threading.Event()
+        self._running = False
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -60,12 +61,22 @@ class RunProgress:
 
     def phase(self, text: str) -> None:
         """Show the current step."""
+        self._running = False
         if self._task is not None:
             self._bars.update(self._task, state=text)
         if self._task is None or not self._console.is_terminal:
             self.note(text)
         began_s = time.monotonic()
         self._repeat(lambda: f"{text}: {time.monotonic() - began_s:.0f} s")
+
+    def step(self, text: str) -> None:
+        """Show a step of the world. While a run is running its figures stay the current step: a service that a fault
+        has stopped starts beside it.
+        """
+        if self._running:
+            self.note(text)
+        else:
+            self.phase(text)
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
@@ -74,6 +85,7 @@ class RunProgress:
     def running(self, directory: RunDirectory, spec: RunSpec) -> None:
         """Follow a run's journal until the next phase."""
         self.phase(f"running for {spec.duration_s:g} s")
+        self._running = True
         task, journal = self._task, JournalTail(directory.decisions_file)
 
         def state() -> str:

@@ -181,6 +181,16 @@ def test_a_run_that_ends_with_an_error_is_a_violation_and_the_others_go_on(
     monkeypatch.setattr(SimWorld, "prepare", failing)
     _, found = run_all(runs, request(1, 2, 3))
     assert [run.violations for run in found] == [[], ["kafka has died; the end of its log:"], []]
+    assert (found[1].events, found[1].failed) == (0, 0)
+
+
+def test_services_that_cannot_tell_what_is_left_are_a_violation(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(self: SimWorld, run: str) -> None:
+        raise PenstockError("Redis does not answer (refused)")
+
+    monkeypatch.setattr(SimWorld, "left_behind", away)
+    _, found = run_all(runs, request(1))
+    assert [run.violations for run in found] == [["Redis does not answer (refused)"]]
 
 
 def test_the_command_prints_json_and_ends_with_0(

@@ -2,6 +2,7 @@
 
 import time
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -9,6 +10,9 @@ from rich.console import Console
 from controller.journal import TickRecord
 from experiments.progress import RunProgress, silence
 from penstock.contracts import FleetObservation, ReplicaCounts
+from penstock.rundir import RunDirectory
+from penstock.runspec import RunSpec, ScalerSpec
+from tests.support.eventually import eventually
 
 
 def test_without_a_terminal_a_long_step_is_told_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +29,26 @@ def test_without_a_terminal_a_long_step_is_told_again_and_again(monkeypatch: pyt
     assert lines[:4] == ["linear", "  simulating", "  simulating: 0 s", "  simulating: 0 s"]
     time.sleep(0.2)
     assert said.getvalue().splitlines() == lines, "nothing is told after the end"
+
+
+def test_a_service_that_starts_beside_a_run_is_a_line_and_the_figures_stay(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("experiments.progress.LINE_EVERY_S", 0.05)
+    said = StringIO()
+    spec = RunSpec(
+        run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=60.0, start_ns=1
+    )
+    with RunProgress(Console(file=said), runs=1) as progress:
+        progress.step("kafka: starting")
+        progress.running(RunDirectory(tmp_path), spec)
+        progress.step("redis: answers")
+        begun = said.getvalue()
+        eventually(lambda: "/60 s" in said.getvalue()[len(begun) :], "no figures after the service's line")
+        progress.phase("collecting")
+        progress.step("stopping kafka")
+        eventually(lambda: "stopping kafka: 0 s" in said.getvalue(), "a step after the run is no current one")
+    assert "redis: answers: 0 s" not in said.getvalue()
 
 
 def test_a_run_whose_controller_is_silent_for_long_says_so() -> None:
