@@ -29,7 +29,8 @@ class Membership:
     """Membership of the ``assignor``'s replica in ``group``. ``rejoin`` asks for a rebalance; ``may_ask``: whether this
     member should ask. In a directed rebalance each member does, else the leader, and the others follow by heartbeat.
 
-    ``counts``: finished and late events so far, which every report carries; None if they are not counted.
+    ``counts``: finished and late events so far and the time spent on them (ns), which every report carries; None if
+    they are not counted.
 
     Without a ``url`` there is no plan service: nothing is received or reported.
     """
@@ -42,7 +43,7 @@ class Membership:
         *,
         rejoin: Callable[[], None],
         may_ask: Callable[[], bool],
-        counts: Callable[[], tuple[int, int] | None] = lambda: None,
+        counts: Callable[[], tuple[int, int, int] | None] = lambda: None,
     ) -> None:
         self._assignor = assignor
         self._rejoin = rejoin
@@ -64,9 +65,9 @@ class Membership:
 
     # --- reports -----------------------------------------------------------------------------------------------------
 
-    def report(self, phase: MemberPhase, partitions: Collection[int] = ()) -> None:
+    def report(self, phase: MemberPhase, partitions: Collection[int] = (), *, stopped_ns: int | None = None) -> None:
         """Queue a report; returns at once. Notices are received once the service knows that this member has joined:
-        its own joining then causes none.
+        its own joining then causes none. ``stopped_ns``: how long it stood still before this assignment.
         """
         with self._reporting:
             self._put(
@@ -77,6 +78,7 @@ class Membership:
                     generation=self._assignor.generation,
                     epoch=self._assignor.epoch,
                     fallback=self._assignor.fallback,
+                    stopped_ns=stopped_ns,
                 )
             )
 
@@ -89,8 +91,8 @@ class Membership:
 
     def _put(self, report: MemberReport) -> None:
         if (counts := self._counts()) is not None:
-            finished, late = counts
-            report = msgspec.structs.replace(report, finished=finished, late=late)
+            finished, late, busy_ns = counts
+            report = msgspec.structs.replace(report, finished=finished, late=late, busy_ns=busy_ns)
         self._last = report
         self._reports.put(report)
 

@@ -55,7 +55,7 @@ class ServiceMeters(Collector):
 
 class Meters(ServiceMeters):
     """Counters of one member of a consumer group. ``finished``, and of those ``late``: events with a result, and those
-    with a latency above the SLO.
+    with a latency above the SLO; ``busy_ns``: the time spent on them.
     """
 
     def __init__(self, fleet: str, replica: str, slo_s: float) -> None:
@@ -74,6 +74,11 @@ class Meters(ServiceMeters):
         self.late += sum(
             1 for each in results if each.intended_ns is None or each.finished_ns - each.intended_ns > self._slo_ns
         )
+
+    @property
+    def busy_ns(self) -> int:
+        """Service time of the finished events."""
+        return self._service_sum_ns
 
     def rebalanced(self, partitions: int) -> None:
         """A new assignment of that many partitions."""

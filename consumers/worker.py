@@ -72,7 +72,7 @@ class Worker:
             self._assignor,
             rejoin=lambda: self._consumer.request_rejoin(),
             may_ask=lambda: self._joined and (spec.worker.directed_rebalance or bool(self._consumer.is_leader)),
-            counts=lambda: (self.meters.finished, self.meters.late) if spec.reads_arrivals else None,
+            counts=self._counts,
         )
         self._count_every_s = 1.0 / spec.speed
         self._counted_at = 0.0
@@ -87,6 +87,7 @@ class Worker:
         self._sources = [TopicPartition(spec.events_topic, partition) for partition in range(spec.partitions)]
         self._unseen: set[TopicPartition] = set()
         self._assigned_at = 0.0
+        self._stopped_at_ns: int | None = None
 
     def stop(self) -> None:
         """Finish the event in progress, commit, leave the group. May be called from a signal handler."""
@@ -261,12 +262,17 @@ class Worker:
         raise StoppedError
 
     def _revoked(self) -> Offsets:
-        """Committable offsets, after a short wait for results in flight."""
+        """Committable offsets, after a short wait for results in flight. No event is taken from here to the next
+        assignment.
+        """
+        if self._joined and self._stopped_at_ns is None:
+            self._stopped_at_ns = time.monotonic_ns()
         self._tracker.collect(time.monotonic_ns() + round(SETTLE_S * 1e9))
         return self._tracker.committable()
 
     def _lost(self) -> None:
         self._joined = False
+        self._stopped_at_ns = None
         self._tracker.keep(())
 
     def _assigned(self, sources: set[TopicPartition]) -> None:
@@ -277,7 +283,7 @@ class Worker:
         self.meters.rebalanced(len(sources))
         partitions = sorted(source.partition for source in sources)
         log.info("generation %d, plan %d: partitions %s", self._assignor.generation, self._assignor.epoch, partitions)
-        self._membership.report("joined", partitions)
+        self._membership.report("joined", partitions, stopped_ns=self._stopped_ns())
         self._membership.assigned()
 
     def _leave(self) -> None:
@@ -291,6 +297,17 @@ class Worker:
         self._membership.report("left")
         self._membership.close(timeout_s=1.0)
         self._ledger.close()
+
+    def _stopped_ns(self) -> int | None:
+        """How long the rebalance that ends now stops this member, the pause after it included; None for its first."""
+        stopped_at_ns, self._stopped_at_ns = self._stopped_at_ns, None
+        if stopped_at_ns is None:
+            return None
+        return time.monotonic_ns() - stopped_at_ns + round(self.spec.worker.rebalance_pause_s * 1e9)
+
+    def _counts(self) -> tuple[int, int, int] | None:
+        meters = self.meters
+        return (meters.finished, meters.late, meters.busy_ns) if self.spec.reads_arrivals else None
 
     def _held(self) -> list[int]:
         return [] if self._consumer is None else [source.partition for source in self._consumer.assignment()]

@@ -14,7 +14,7 @@ from experiments.elastic_faas import tables as elastic_faas
 from experiments.multiqueue import pictures as multiqueue_pictures
 from experiments.multiqueue import steady
 from experiments.multiqueue import tables as multiqueue
-from experiments.newsvendor import functions, networks, queues
+from experiments.newsvendor import functions, loads, networks, queues
 from experiments.newsvendor import tables as newsvendor
 from experiments.paper import Paper
 from experiments.pubsub import figures as pubsub
@@ -59,7 +59,7 @@ PUBSUB: Final = Paper(
 NEWSVENDOR: Final = Paper(
     "newsvendor",
     "Our own scaler beside tuned rivals",
-    (*newsvendor.TABLES, functions.TABLE, queues.TABLE, networks.TABLE),
+    (*newsvendor.TABLES, loads.TABLE, functions.TABLE, queues.TABLE, networks.TABLE),
     networks.NewsvendorNetworkSettings,
 )
 FIDELITY: Final = Paper("fidelity", "Live runs beside their simulation", fidelity.TABLES)

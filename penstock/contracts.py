@@ -70,6 +70,9 @@ class FleetObservation(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
 ARRIVAL_SLOTS: Final = 20
 """Slots of ``PartitionObservation.arrivals_by_slot``: 50 ms each in a run at speed 1."""
 
+MEASURED: Final = 9
+"""The largest number of start-ups and of rebalances in an observation."""
+
 Groups = tuple[tuple[int, ...], ...]
 """Partitions by consumer: what a packing returns and a plan carries."""
 
@@ -99,7 +102,10 @@ class PartitionObservation(msgspec.Struct, frozen=True):
 class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream"):
     """A Kafka consumer group. ``plan`` is the grouping of the last decision, on which the scaler decides next: a late
     rebalance must not be decided twice. ``assigned``: observed partitions of each replica. ``finished``, and of those
-    ``late``, cumulative: events with a result, and those later than the SLO; read like ``arrivals_by_slot``.
+    ``late``, cumulative: events with a result, and those later than the SLO; read like ``arrivals_by_slot``, and so is
+    ``busy_s``, the time that replicas spent on the finished events. Of the last replicas that joined,
+    ``start_ups_s`` has the time from their request, and of the last rebalances ``rebalances_s`` the time for which
+    members stood still (the median of them); empty where it was not measured.
     """
 
     partitions: tuple[PartitionObservation, ...] = ()
@@ -109,6 +115,9 @@ class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream
     last_rebalance_s: float | None = None
     finished: int | None = None
     late: int | None = None
+    busy_s: float | None = None
+    start_ups_s: tuple[float, ...] = ()
+    rebalances_s: tuple[float, ...] = ()
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -103,7 +103,8 @@ class PlanNotice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Body of ``POST /groups/{group}/members/{replica}``: phase and partitions of a member. ``finished``, and of those
-    ``late``: events since the process began; None where it does not count them.
+    ``late``: events since the process began, and ``busy_ns`` the time spent on them; None where it does not count them.
+    ``stopped_ns``: how long it stood still before this assignment; None if it held none before.
     """
 
     phase: MemberPhase
@@ -115,6 +116,8 @@ class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the leader answered with range instead of a plan, where it did."""
     finished: Int64 | None = None
     late: Int64 | None = None
+    busy_ns: Int64 | None = None
+    stopped_ns: Int64 | None = None
 
 
 class ReplicaName(msgspec.Struct, frozen=True):

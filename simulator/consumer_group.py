@@ -24,8 +24,9 @@ from simulator.partitions import PartitionedEvents
 class Member:
     """A replica in the group's coordinator. ``index``: of the replica's row in ``PartitionedEvents``.
 
-    ``stopped``: it waits for the current rebalance to end. ``silent_since_s``: time of its last heartbeat (killed or
-    frozen); the coordinator expels it a session time-out later. ``thaw_s``: a frozen member continues then.
+    ``stopped``: it waits for the current rebalance to end, since ``stopped_at_s`` if it served before.
+    ``silent_since_s``: time of its last heartbeat (killed or frozen); the coordinator expels it a session time-out
+    later. ``thaw_s``: a frozen member continues then.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Member:
     held: tuple[int, ...] = ()
     epoch: int = -1
     stopped: bool = False
+    stopped_at_s: float | None = None
     silent_since_s: float | None = None
     killed: bool = False
     thaw_s: float = 0.0
@@ -227,7 +229,8 @@ class SimulatedGroup:
     def _stop(self, member: Member, *, check: bool = True) -> None:
         member.stopped = True
         if not self._cooperative:
-            self._ready_s = max(self._ready_s, self._events.stop(member.index))
+            member.stopped_at_s = max(self._clock.now(), self._events.stop(member.index))
+            self._ready_s = max(self._ready_s, member.stopped_at_s)
         if check:
             self._check()
 
@@ -258,9 +261,13 @@ class SimulatedGroup:
         for member in self.members:
             member.held = wanted[member.name]
             member.epoch = plan.epoch if plan is not None else -1
-            member.stopped = False
-            self._events.resume(member.index, max(now_s, member.thaw_s))
-            report = MemberReport("joined", nanos(now_s), member.held, self.rebalances, member.epoch)
+            resumed_s = max(now_s, member.thaw_s)
+            stopped_ns = None if member.stopped_at_s is None else nanos(resumed_s - member.stopped_at_s)
+            member.stopped, member.stopped_at_s = False, None
+            self._events.resume(member.index, resumed_s)
+            report = MemberReport(
+                "joined", nanos(now_s), member.held, self.rebalances, member.epoch, stopped_ns=stopped_ns
+            )
             self._board.report(member.name, report)
         self._apply()
         self._assigned()

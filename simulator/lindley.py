@@ -207,20 +207,25 @@ def arrivals_by_slot(at_s: float, slots: int, seconds: float, partitions: Record
 
 
 @njit(cache=True)
-def count_finished(at_s: float, limit_s: float, counted: Ints, partitions: Records, events: Records) -> tuple[int, int]:
-    """Events that finished by ``at_s`` since the last call, and how many of them took longer than ``limit_s``.
+def count_finished(
+    at_s: float, limit_s: float, counted: Ints, partitions: Records, events: Records
+) -> tuple[int, int, float]:
+    """Events that finished by ``at_s`` since the last call, how many of them took longer than ``limit_s``, and the time
+    from start to end of all of them together.
 
     ``counted`` has the offset up to which each partition was counted, and is moved on: an event that is delivered again
     counts once.
     """
     finished = late = 0
+    busy_s = 0.0
     for p in range(len(partitions)):
         each = partitions[p]
         row = max(each.begin, each.begin + counted[p] - each.offset)
         while row < each.position and events[row].finished_s <= at_s:
             finished += 1
+            busy_s += events[row].finished_s - events[row].started_s
             if events[row].finished_s - events[row].arrival_s > limit_s + TOLERANCE_S:
                 late += 1
             row += 1
         counted[p] = max(counted[p], each.offset + row - each.begin)
-    return finished, late
+    return finished, late, busy_s

@@ -45,6 +45,7 @@ class PartitionedEvents:
         self.redelivered: list[EventTable] = []
         """Results of events that were delivered again."""
         self._added = self._replicas = self._finished = self._late = 0
+        self._busy_s = 0.0
         self._counted = np.zeros(partitions, np.int64)
         self._held: dict[int, tuple[int, ...]] = {}
         self.assign({})
@@ -97,15 +98,17 @@ class PartitionedEvents:
         counts: Ints = arrivals_by_slot(at_s, slots, seconds, self.partitions, self.events)
         return counts
 
-    def count_finished(self, at_s: float, limit_s: float) -> tuple[int, int]:
-        """Events that had finished by ``at_s``, and those of them that took longer than ``limit_s``, cumulative.
+    def count_finished(self, at_s: float, limit_s: float) -> tuple[int, int, float]:
+        """Events that had finished by ``at_s``, those of them that took longer than ``limit_s``, and the time spent on
+        all of them, cumulative.
 
         Call it before each ``add``, which removes finished events.
         """
-        finished, late = count_finished(at_s, limit_s, self._counted, self.partitions, self.events)
+        finished, late, busy_s = count_finished(at_s, limit_s, self._counted, self.partitions, self.events)
         self._finished += finished
         self._late += late
-        return self._finished, self._late
+        self._busy_s += busy_s
+        return self._finished, self._late, self._busy_s
 
     def late_counter(self, limit_s: float) -> Callable[[float], int]:
         """A function of the time that counts events that have finished by then and took longer than ``limit_s``; apart

@@ -115,6 +115,7 @@ class StreamEngine(FaultInjection):
             counts=self.counts,
             plans=lambda: board,
             rate_interval_s=1.0 / spec.speed,
+            start_ups=lambda: self._replicas.start_ups_s(),
             blind=lambda: self.now_s < self.blind_until_s,
         )
         self._bring_up(spec.initial_replicas)
@@ -218,10 +219,9 @@ class StreamEngine(FaultInjection):
         if not self._spec.reads_arrivals:
             return offsets
         slots = self.topic.arrivals_by_slot(self.now_s, ARRIVAL_SLOTS, 1.0 / self._spec.speed)
-        finished, late = self.topic.count_finished(self.now_s - self._system.staleness_s, self._spec.slo_s)
-        return msgspec.structs.replace(
-            offsets, arrivals=dict(enumerate(map(tuple, slots.tolist()))), finished=finished, late=late
-        )
+        finished, late, busy_s = self.topic.count_finished(self.now_s - self._system.staleness_s, self._spec.slo_s)
+        arrivals = dict(enumerate(map(tuple, slots.tolist())))
+        return msgspec.structs.replace(offsets, arrivals=arrivals, finished=finished, late=late, busy_s=busy_s)
 
     # --- replicas -----------------------------------------------------------------------------------------------------
 
@@ -232,6 +232,7 @@ class StreamEngine(FaultInjection):
         for name in names:
             self._step(name, "started")
             self._join(name)
+        self._replicas.start_ups_ns = ()  # they were there before the start
         self.group.settle_at_once()
 
     def _assigned(self) -> None:

@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.scalers.shared.base import JITTER, CannotDecide, all_reasons
+from controller.scalers.shared.beliefs import Beliefs, Believed
 from controller.scalers.shared.lpt import group_numbers, groups_of, lpt_for_all
-from controller.scalers.shared.newsvendor import Price, clip
+from controller.scalers.shared.newsvendor import CumulativePrice, clip
 from controller.scalers.shared.parameters import Candidates as Values
 from controller.scalers.shared.parameters import NotNegative, OpenShare, Positive
 from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick
-from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, Term, hold
+from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, StreamObservation, Term, hold
 from penstock.plan import match_members, same_grouping
 
 Floats = npt.NDArray[np.float64]
@@ -39,6 +40,15 @@ SHARE_GAIN: Final = 0.03
 SLOT_GAIN: Final = 0.1
 MARGIN: Final = 0.05
 """Of an interval: the spread of service times around the limit."""
+SHIFT: Final = 5.0
+"""Standard deviations from the forecast at which arrivals are a new level."""
+LEAST_VARIANCE: Final = 16.0
+SETTLED: Final = 5
+"""Intervals until a new level is told from one that is still being learned."""
+BEYOND: Final = 0.1
+"""A load that exceeds forecast and peak by this part could not be foreseen."""
+SETTLING: Final = 2
+"""Intervals in which the events of such a load are found to be late."""
 SPARE: Final = 0.7
 """Of the time between a pause and the limit, the part that a smooth load may use as a buffer."""
 MOST_BUSY: Final = 0.97
@@ -54,7 +64,9 @@ class Estimates(msgspec.Struct, frozen=True):
     ``level``, ``trend``, ``variance``: Holt's smoothing of the arrivals per interval, and of its squared errors.
     ``forecasts``: made in the last intervals, each for the time at which a replica requested then would serve;
     ``ahead_variance``: of their errors. ``peak``, ``jumps``, ``calm_until``: the largest load, the rate of jumps to it,
-    and until when errors count as the same jump. ``shares``: of the arrivals, by partition. ``profile``: of the
+    and until when errors count as the same jump. ``peaks``: at the time of each forecast. ``surprised_until``: late
+    events up to this tick are of a load that was beyond forecast and peak when a replica had to be requested for it.
+    ``shares``: of the arrivals, by partition. ``profile``: of the
     arrivals, by slot of the interval.
     """
 
@@ -67,6 +79,8 @@ class Estimates(msgspec.Struct, frozen=True):
     peak: float = 0.0
     jumps: float = 0.0
     calm_until: int = 0
+    peaks: tuple[float, ...] = ()
+    surprised_until: int = 0
     shares: tuple[float, ...] = ()
     profile: tuple[float, ...] = (1 / ARRIVAL_SLOTS,) * ARRIVAL_SLOTS
 
@@ -92,13 +106,22 @@ class Estimates(msgspec.Struct, frozen=True):
         if self.ticks:
             before = max(0.0, self.level + self.trend)
             error = arrived - before
-            variance = self.variance + VARIANCE_GAIN * (error**2 - self.variance)
-            level, trend = max(0.0, before + LEVEL_GAIN * error), self.trend + TREND_GAIN * LEVEL_GAIN * error
+            new_level = error**2 > SHIFT**2 * max(self.variance, before, LEAST_VARIANCE) and self.ticks > SETTLED
+            if new_level:
+                variance, trend = max(self.variance, level), 0.0
+            else:
+                variance = self.variance + VARIANCE_GAIN * (error**2 - self.variance)
+                level, trend = max(0.0, before + LEVEL_GAIN * error), self.trend + TREND_GAIN * LEVEL_GAIN * error
         peak = max(float(arrived), self.peak * (1 - 1 / PEAK_TICKS))
         jumps, calm_until, ahead_variance = self.jumps, self.calm_until, self.ahead_variance
-        forecasts = self.forecasts
-        if len(forecasts) >= ahead:
-            error, forecasts = arrived - forecasts[0], forecasts[1:]
+        forecasts, peaks, surprised_until = self.forecasts, self.peaks, max(self.surprised_until, ahead)
+        while len(forecasts) > ahead:  # the start-up was measured to be shorter
+            forecasts, peaks = forecasts[1:], peaks[1:]
+        if len(forecasts) == ahead:
+            error, known = arrived - forecasts[0], max(forecasts[0], peaks[0])
+            forecasts, peaks = forecasts[1:], peaks[1:]
+            if arrived > known + max(BEYOND * known, 4 * sqrt(max(known, 1.0))):
+                surprised_until = ticks + SETTLING
             jumps *= 1 - 1 / JUMP_TICKS
             if error > max(0.3 * peak, 4 * sqrt(max(peak, 1.0))) and ticks > max(10, calm_until):
                 jumps, calm_until = jumps + JUMP_WEIGHT / JUMP_TICKS, ticks + ahead + 5
@@ -116,28 +139,43 @@ class Estimates(msgspec.Struct, frozen=True):
             of_slot = [sum(each) / arrived for each in zip(*slots, strict=True)]
             profile = tuple(share + step * (own - share) for share, own in zip(profile, of_slot, strict=True))
         made = Estimates(
-            ticks, level, trend, variance, ahead_variance, forecasts, peak, jumps, calm_until, shares, profile
+            ticks=ticks,
+            level=level,
+            trend=trend,
+            variance=variance,
+            ahead_variance=ahead_variance,
+            peak=peak,
+            jumps=jumps,
+            calm_until=calm_until,
+            peaks=(*peaks, peak),
+            surprised_until=surprised_until,
+            shares=shares,
+            profile=profile,
         )
         return msgspec.structs.replace(made, forecasts=(*forecasts, made.forecast(ahead - 1)))
 
 
 class NewsvendorState(RateState, frozen=True):
     """``slots``: arrivals of the last interval by partition, read at ``read_s``. ``fewer``: decisions in a row that
-    wanted fewer replicas.
+    wanted fewer replicas. ``requested_s``: time of the last request. ``unforeseen``: late events of loads that nothing
+    had announced when replicas for them had to be requested. ``beliefs``: what is measured of replicas and rebalances.
     """
 
     estimates: Estimates = Estimates()
-    price: Price = Price()
+    price: CumulativePrice = CumulativePrice()
     slots: tuple[tuple[int, ...], ...] = ()
     read_s: float | None = None
     fewer: int = 0
+    requested_s: float | None = None
+    unforeseen: int = 0
+    beliefs: Beliefs = Beliefs()
 
 
 @dataclass(frozen=True)
 class NewsvendorParameters(StreamParameters):
     """``slo_share`` of the events is to take ``slo_s`` at most. ``price_s`` fixes λ in replica-seconds per late event;
-    None: it is found from the share. ``start_up_s`` and ``rebalance_time_s`` are medians: overstated, they cost more
-    than understated.
+    None: it is found from the share. ``service_rate_per_s``, ``start_up_s`` and ``rebalance_time_s`` (medians) count
+    until they are measured; with ``calibrate`` false they always do.
     """
 
     candidates: ClassVar[Mapping[str, Values]] = {
@@ -150,6 +188,12 @@ class NewsvendorParameters(StreamParameters):
     rebalance_time_s: NotNegative = 0.09
     cooperative: bool = False
     price_s: Positive | None = None
+    calibrate: bool = True
+
+    @property
+    def told(self) -> Believed:
+        """The beliefs at the start."""
+        return Believed(self.service_rate_per_s, self.start_up_s, self.rebalance_time_s)
 
 
 class Fleet(NamedTuple):
@@ -162,14 +206,14 @@ class Fleet(NamedTuple):
     cooperative: bool
 
     @classmethod
-    def of(cls, p: NewsvendorParameters) -> "Fleet":
+    def of(cls, p: NewsvendorParameters, believed: Believed) -> "Fleet":
         """From seconds."""
         interval_s = p.decision_interval_s
         return cls(
-            p.service_rate_per_s * interval_s,
+            believed.service_rate_per_s * interval_s,
             p.slo_s / interval_s,
-            p.start_up_s / interval_s,
-            p.rebalance_time_s / interval_s,
+            believed.start_up_s / interval_s,
+            believed.rebalance_time_s / interval_s,
             p.cooperative,
         )
 
@@ -266,6 +310,8 @@ class Outlook(NamedTuple):
     lags: Sequence[float]
     oldest: float
     in_force: Groups
+    replicas: int
+    since_request: float
 
     @property
     def events(self) -> float:
@@ -281,6 +327,7 @@ class Outlook(NamedTuple):
         loads = self.loads(candidates.group_of)
         missed, jump = self.missed(loads), self.after_a_jump(packed)[candidates.replicas - 1]
         waiting, paused = self.waiting(candidates, loads), self.paused(candidates, loads)
+        waiting = waiting + self.starting(candidates, loads, missed)
         horizon = self.fleet.horizon
         cost = horizon * (candidates.replicas + self.price * (missed + jump)) + self.price * (waiting + paused)
         return Scores(missed, jump, waiting, paused, cost)
@@ -319,6 +366,27 @@ class Outlook(NamedTuple):
         )
         at_once = loads.total(np.maximum(0.0, loads.lag - rate * loads.each(left)))
         return np.where(candidates.at_once, at_once, later)
+
+    def starting(self, candidates: Candidates, loads: Loads, missed: Floats) -> Floats:
+        """Events that are late because replicas have to start first: those that arrive while their backlog is worked
+        off, and those of the time by which a further request puts off the replicas that start already.
+        """
+        rate, limit, start_up, _, _ = self.fleet
+        m, n, now = self.events, candidates.replicas, self.replicas
+        share = np.array([sum(self.estimates.shares[p] for p in group) for group in self.in_force] or [1.0])
+        lag = np.array([sum(self.lags[p] for p in group) for group in self.in_force] or [0.0])
+        kept = ~candidates.at_once & (n == now)
+        wait = np.where(kept, max(0.0, start_up - self.since_request), start_up)
+        held = np.maximum(0.0, lag + (m * share - rate) * wait[:, None] - rate * limit).sum(axis=1)
+        own = loads.total(np.maximum(0.0, loads.lag + (m * loads.share - rate) * start_up - rate * limit))
+        backlog = np.where(candidates.at_once, own, held)
+        spare = np.maximum(0.1 * n * rate, n * rate - m)
+        late: Floats = np.minimum(m * backlog / spare, m * (self.fleet.horizon + start_up))
+        if kept.any():
+            present = self.loads(np.array([group_numbers(self.in_force, len(self.lags))]))
+            lost = max(0.0, float(self.missed(present)[0]) - float(missed[int(np.argmax(kept))]))
+            late = late + np.where(n > now, lost * min(self.since_request, start_up), 0.0)
+        return late
 
     def paused(self, candidates: Candidates, loads: Loads) -> Floats:
         """Events that the rebalance makes late."""
@@ -361,23 +429,42 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
     def decide_tick(self, tick: StreamTick, state: NewsvendorState) -> tuple[Decision, NewsvendorState]:
         """Learn from the interval, score all candidates, take the cheapest."""
         p, observed = self.parameters, tick.observation
-        fleet = Fleet.of(p)
+        beliefs = state.beliefs.updated(observed)
+        believed = beliefs.believed(p.told) if p.calibrate else p.told
+        fleet = Fleet.of(p, believed)
         try:
             slots = arrivals(tick)
         except CannotDecide as reason:
-            return hold(observed.fleet, str(reason)), state
+            return hold(observed.fleet, str(reason)), msgspec.structs.replace(state, beliefs=beliefs)
         estimates = state.estimates.updated(slots, fleet.ahead)
-        price = state.price.updated(observed.finished, observed.late, p.slo_share)
+        price = state.price.updated(observed.finished, observed.late, p.slo_share, fleet.start_up)
         value = price.value if p.price_s is None or price.value is None else p.price_s / p.decision_interval_s
         assert value is not None
         elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s
         earlier = state.slots if elapsed <= 1 + JITTER else ()
         oldest = age_of_oldest(tick.load.lags, slots, earlier)
-        outlook = Outlook(fleet, estimates, value, tick.load.lags, oldest, in_force(tick))
+        requested_s = observed.time_s if state.requested_s is None else state.requested_s
+        since = (observed.time_s - requested_s) / p.decision_interval_s
+        unforeseen = state.unforeseen + late_since(state.price, observed) * (
+            estimates.ticks <= estimates.surprised_until
+        )
+        outlook = Outlook(fleet, estimates, value, tick.load.lags, oldest, in_force(tick), tick.replicas, since)
         chosen, scored = choose(tick, outlook)
-        why = terms(tick, outlook, p) | scored
+        why = terms(tick, outlook, p, believed) | scored
         fewer = state.fewer + 1 if chosen.replicas < tick.replicas else 0
-        following = NewsvendorState(state.offsets, estimates, price, slots, observed.time_s, fewer)
+        if refused := cannot(unforeseen, observed, p.slo_share, believed.start_up_s):
+            why["cannot"] = refused
+        following = NewsvendorState(
+            offsets=state.offsets,
+            estimates=estimates,
+            price=price,
+            slots=slots,
+            read_s=observed.time_s,
+            fewer=fewer,
+            requested_s=observed.time_s if chosen.replicas > tick.replicas else state.requested_s,
+            unforeseen=unforeseen,
+            beliefs=beliefs,
+        )
         if 0 < fewer <= fleet.patience:
             why["reason"] = f"fewer replicas are wanted for {fewer} decisions, more than {fleet.patience} are needed"
             return tick.resized(tick.replicas, chosen.groups, why), following
@@ -427,7 +514,7 @@ def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Ter
     return Candidate(replicas, groups, changed), why
 
 
-def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters) -> dict[str, Term]:
+def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters, believed: Believed) -> dict[str, Term]:
     """What the candidates are scored on."""
     e, ready = outlook.estimates, tick.observation.replicas.joined
     return {
@@ -436,6 +523,10 @@ def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters) -> dict[s
         "rate_per_s": list(tick.load.rates_per_s),
         "replicas": tick.replicas,
         "ready": ready,
+        "service_rate_per_s": believed.service_rate_per_s,
+        "start_up_s": believed.start_up_s,
+        "rebalance_time_s": believed.rebalance_time_s,
+        "measured": list(believed.measured),
         "forecast": outlook.events,
         "variance": e.variance,
         "ahead_variance": e.ahead_variance,
@@ -458,6 +549,23 @@ def arrivals(tick: StreamTick) -> tuple[tuple[int, ...], ...]:
         reasons = all_reasons(tick.observation.unknown)
         raise CannotDecide(f"arrivals by slot of partition {missing} are unknown{reasons}")
     return known
+
+
+def late_since(price: CumulativePrice, observed: StreamObservation) -> int:
+    """Late events since the last counts; 0 where one is unknown."""
+    return 0 if observed.late is None or price.late is None else max(0, observed.late - price.late)
+
+
+def cannot(unforeseen: int, observed: StreamObservation, slo_share: float, start_up_s: float) -> str:
+    """Why no number of replicas that follows from the load could have kept the contract so far; empty if one could."""
+    allowed = (1 - slo_share) * (observed.finished or 0)
+    if unforeseen <= allowed:
+        return ""
+    return (
+        f"no number of replicas that follows from the load can meet this: {unforeseen} of {observed.finished} events "
+        f"were late under loads beyond forecast and peak of a start-up ({start_up_s:.3g} s) before; "
+        f"the contract allows {allowed:.0f}"
+    )
 
 
 def in_force(tick: StreamTick) -> Groups:

@@ -1,8 +1,14 @@
 """A Kafka consumer group: where the lag lies, who holds which share of it, what rebalances cost."""
 
 from grafana.panels import EVENTS, EVENTS_PER_S, NUMBER, SECONDS, SHARE, changes, lines, make_board
-from grafana.promql import RUN, increase, newest, per_second, percentiles
+from grafana.promql import FLEET, RUN, Query, increase, newest, per_second, percentiles
 from penstock import metrics
+
+
+def _believed(term: str, name: str) -> Query:
+    """A term of the acting scaler's newest decision."""
+    return newest(metrics.SCALER_TERM, "fleet", where=f'{FLEET}, term="{term}"', name=name)
+
 
 BOARD = make_board(
     "streams",
@@ -33,6 +39,31 @@ BOARD = make_board(
             lines("Service time", SECONDS, *percentiles(metrics.SERVICE_TIME, "fleet")).description(
                 "Of all replicas, within the buckets of the workers' histogram. It must stay where `penstock "
                 "calibrate` found it, or scalers reckon with a service rate that is not there."
+            ),
+        ],
+        "Beliefs of newsvendor": [
+            lines("Service rate", EVENTS_PER_S, _believed("service_rate_per_s", "μ")).description(
+                "What the acting scaler decides with: as it was told, then the median of what was measured while busy."
+            ),
+            lines(
+                "Start-up and rebalance",
+                SECONDS,
+                _believed("start_up_s", "start-up"),
+                _believed("rebalance_time_s", "rebalance"),
+                steps=True,
+            ).description(
+                "Medians of the last replicas that joined and of the last rebalances. A step at the start is a wrong "
+                "setting that was corrected."
+            ),
+            lines(
+                "Burstiness and hazard", SHARE, _believed("burstiness", "β"), _believed("jumps", "jumps/s")
+            ).description(
+                "Burstiness β is 1 if all events of a second come at once, 0 if they come evenly. Jumps: how often the "
+                "load exceeds what was forecast by a third of its peak."
+            ),
+            lines("Price of a late event", SECONDS, _believed("price_s", "λ")).description(
+                "Replica-seconds. It rises while more events are late than the contract allows; at 5 it can rise no "
+                "more."
             ),
         ],
         "Group": [

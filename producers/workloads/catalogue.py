@@ -17,6 +17,7 @@ from penstock.own_class import failure, is_own, load_own, page_of
 from penstock.parameters import make_parameters, unknown
 from producers.workloads.azure import AmesosWorkload, Azure2019, Azure2021
 from producers.workloads.contract import Floats, Workload, positive, rates_per_s
+from producers.workloads.drawn import Drawn
 from producers.workloads.published import BinpackWorkload1, NycTaxi
 from producers.workloads.synthetic import Constant, OnOff, Poisson, Sinusoid, Step
 from producers.workloads.trace import Trace
@@ -35,6 +36,7 @@ WORKLOADS: dict[str, type[Workload]] = {
         Sinusoid,
         OnOff,
         Step,
+        Drawn,
     )
 }
 
@@ -162,6 +164,7 @@ def example(kind: type[Workload], name: str = "") -> str:
         "path": "load.csv" if kind is Trace else f"{kind.name}.csv",
         "rate_per_s": "200", "mean_per_s": "200", "amplitude_per_s": "100", "period_s": "120",
         "on_per_s": "300", "on_s": "20", "off_s": "40", "before_per_s": "100", "after_per_s": "300", "at_s": "60",
+        "number": "7",
     }  # fmt: skip
     return join_workload(name or kind.name, {each: samples.get(each, "100") for each in _required(kind)})
 

@@ -105,11 +105,25 @@ def _trade(terms: Terms) -> list[str]:
     return lines
 
 
+def _beliefs(terms: Terms) -> list[str]:
+    """What the scaler believes of a replica and of a rebalance, and how many measurements that is the median of."""
+    values = (("μ", "service_rate_per_s", "/s"), ("start-up", "start_up_s", " s"), ("t_r", "rebalance_time_s", " s"))
+    said = []
+    for (name, term, unit), measured in zip(values, as_list(terms["measured"]), strict=True):
+        source = f"median of {measured}" if measured else "told"
+        said.append(f"{name} = {number(terms[term])}{unit} ({source})")
+    return [f"believed: {', '.join(said)}"]
+
+
 TRADE = ("candidates", "regrouped", "late_by_load", "late_by_jump", "late_waiting", "late_by_pause", "cost")
 
 NEWSVENDOR = Family(
     frozenset({"newsvendor"}),
     sentences(
+        Sentence(
+            frozenset({"service_rate_per_s", "start_up_s", "rebalance_time_s", "measured"}),
+            _beliefs,
+        ),
         "m = {forecast} events per interval, next or when a replica requested now serves",
         "variance of m = {variance}, of the forecast over a start-up = {ahead_variance}",
         "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",
@@ -117,6 +131,7 @@ NEWSVENDOR = Family(
         "the oldest waiting event is {oldest_s} s old",
         "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",
         Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s"}), _trade),
+        "{cannot}",
     ),
     (PARTITIONS,),
     marks=frozenset({"late_by_load"}),

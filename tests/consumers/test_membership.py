@@ -159,7 +159,7 @@ def test_a_successor_that_counts_as_its_predecessor_did_is_followed(
 def test_counts_of_events_are_reported_by_a_member_that_has_joined_and_cause_no_rebalance(
     service: PlanService, member: Member
 ) -> None:
-    member.counts = 0, 0
+    member.counts = 0, 0, 0
     member.membership.report("joining")
     member.membership.report_counts()  # the service would let the other members rejoin again
     eventually(lambda: bool(service.snapshot().members))
@@ -167,11 +167,12 @@ def test_counts_of_events_are_reported_by_a_member_that_has_joined_and_cause_no_
     member.rejoined(-1)
     eventually(lambda: bool(service.snapshot().assigned()))
     assert service.snapshot().finished == 0
-    member.counts = 40, 3
+    member.counts = 40, 3, 200_000_000
     member.membership.report_counts()
     eventually(lambda: service.snapshot().finished == 40)
     after = service.snapshot()
     assert (after.late, after.serial, after.assigned()) == (3, 1, {"r-0": (0, 1, 2)})
+    assert after.busy_s == 0.2
 
 
 def test_without_a_service_there_is_nobody_to_tell() -> None:

@@ -44,6 +44,7 @@ def test_a_result_is_late_above_the_slo_after_the_schedule_and_not_after_the_sen
     assert (meters.finished, meters.late) == (1, 0)
     meters.served([replace(result("completed", 499_999_991), intended_ns=0, sent_ns=400_000_000)])
     assert (meters.finished, meters.late) == (2, 1)
+    assert meters.busy_ns == 999_999_981
 
 
 def test_every_metric_has_a_name_of_the_kernel() -> None:

@@ -542,7 +542,7 @@ def test_work_without_a_floor_cannot_be_simulated() -> None:
 
 def test_arrivals_by_slot_and_late_events_are_counted_only_when_asked_for() -> None:
     observed = observe(make_engine(spec_of(seconds=5), uniform(50, 5)))
-    assert (observed.finished, observed.late) == (None, None)
+    assert (observed.finished, observed.late, observed.busy_s) == (None, None, None)
     assert all(each.arrivals_by_slot is None for each in observed.partitions)
 
 
@@ -586,6 +586,22 @@ def test_late_and_finished_events_are_those_of_the_results(parts: int) -> None:
             )
         )
         assert observed.finished == len(np.unique(ids[finished_s <= second]))
+        assert observed.busy_s == pytest.approx(0.005 * observed.finished, rel=0.1)
         if second <= 4:  # later, some were finished twice
             assert observed.late == int((latency_s[finished_s <= second] > spec.slo_s + 1e-9).sum())
     assert observed.late is not None and observed.late > 100
+
+
+def test_start_ups_and_rebalances_are_observed_as_the_system_has_them() -> None:
+    system = ideal(start_up_s=1.2)
+    engine = make_engine(spec_of(seconds=20, reads_arrivals=True, initial_replicas=1, system=system), uniform(100, 20))
+    engine.advance(2.0)
+    assert (observe(engine).start_ups_s, observe(engine).rebalances_s) == ((), ())  # the first one was there before
+    for at_s, replicas in ((2.0, 2), (6.0, 3), (10.0, 2)):
+        engine.advance(at_s)
+        scale(engine, replicas)
+    engine.advance(15.0)
+    observed = observe(engine)
+    assert observed.start_ups_s == pytest.approx([system.start_up_s] * 2)
+    assert len(observed.rebalances_s) >= 3
+    assert np.median(observed.rebalances_s) == pytest.approx(system.rebalance_s, abs=0.012)

@@ -69,6 +69,11 @@ class ConsumerGroupActuator(ReconcilingActuator[ConsumerReplicaSet]):
         with self._lock:
             self._replicas.observe({}, {}, time.time_ns())
 
+    def start_ups_s(self) -> tuple[float, ...]:
+        """From request to joining, of the replicas that joined last."""
+        with self._lock:
+            return self._replicas.start_ups_s()
+
     def step(self) -> None:
         """Observe and reconcile once. An absent platform is logged once."""
         with self._trouble.skipping(PenstockError):

@@ -6,11 +6,13 @@ new one have joined (or a time-out), then one epoch bump moves everything at onc
 
 import math
 from collections.abc import Collection, Iterable
+from statistics import median
 from typing import Self
 
 import msgspec
 
-from penstock.contracts import Groups
+from penstock.clock import NANOS_PER_SECOND
+from penstock.contracts import MEASURED, Groups
 from penstock.plan import MemberPhase, MemberReport, Plan, same_grouping
 
 PRESENT: frozenset[MemberPhase] = frozenset({"joined", "first-event"})
@@ -40,7 +42,8 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     ``serial`` grows whenever the members should rejoin. ``current``: the plan in force. ``pending``: the proposal that
     waits for members. ``members``: the last report of each. ``steps``: when each member reported each phase of its
     present process. ``last_rebalance_ns``: when a member last reported a new generation of the group (its clock, Unix
-    epoch). ``past``: finished and late events of processes that have ended.
+    epoch). ``past``: finished and late events and busy time (ns) of processes that have ended. ``stops``: by generation
+    of the group, how long its members stood still before it; the last ``MEASURED`` generations.
     """
 
     join_timeout_s: float
@@ -52,7 +55,8 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     steps: dict[str, dict[MemberPhase, int]] = msgspec.field(default_factory=dict)
     highest_epoch: int = 0
     last_rebalance_ns: int | None = None
-    past: tuple[int, int] = (0, 0)
+    past: tuple[int, int, int] = (0, 0, 0)
+    stops: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
 
     @property
     def finished(self) -> int | None:
@@ -63,6 +67,16 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     def late(self) -> int | None:
         """Of the finished events, those later than the SLO."""
         return self._counted(1)
+
+    @property
+    def busy_s(self) -> float | None:
+        """Time that members spent on the finished events."""
+        busy_ns = self._counted(2)
+        return None if busy_ns is None else busy_ns / NANOS_PER_SECOND
+
+    def rebalances_s(self) -> tuple[float, ...]:
+        """How long members stood still in each of the last rebalances, the median of them, oldest first."""
+        return tuple(median(stopped_ns) / NANOS_PER_SECOND for stopped_ns in self.stops.values())
 
     @property
     def groups(self) -> Groups:
@@ -80,7 +94,7 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     def copy(self) -> Self:
         """A copy that later changes leave as it is."""
         steps = {replica: dict(steps) for replica, steps in self.steps.items()}
-        return msgspec.structs.replace(self, members=dict(self.members), steps=steps)
+        return msgspec.structs.replace(self, members=dict(self.members), steps=steps, stops=dict(self.stops))
 
     def propose(self, groups: Groups, members: Collection[str], now_s: float) -> None:
         """Propose a plan. It comes into force once all its members have joined. A proposal replaces a pending one; a
@@ -113,6 +127,8 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
         self.highest_epoch = max(self.highest_epoch, report.epoch)
         if report.phase in PRESENT and report.generation > (before.generation if before is not None else -1):
             self.last_rebalance_ns = max(report.at_ns, self.last_rebalance_ns or 0)
+            if report.stopped_ns is not None:
+                self._note_stop(report.generation, report.stopped_ns)
         if self.directed and report.phase in ("joining", "left"):
             self.serial += 1
         if self.current is not None and report.epoch > self.current.epoch:
@@ -140,12 +156,18 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     def _end(self, last: MemberReport | None) -> None:
         """A process has ended; its counts stay."""
         if last is not None:
-            self.past = self.past[0] + (last.finished or 0), self.past[1] + (last.late or 0)
+            finished, late, busy_ns = self.past
+            self.past = finished + (last.finished or 0), late + (last.late or 0), busy_ns + (last.busy_ns or 0)
 
     def _counted(self, which: int) -> int | None:
-        counts = [(each.finished, each.late)[which] for each in self.members.values()]
+        counts = [(each.finished, each.late, each.busy_ns)[which] for each in self.members.values()]
         known = [count for count in counts if count is not None]
         return self.past[which] + sum(known) if known or any(self.past) else None
+
+    def _note_stop(self, generation: int, stopped_ns: int) -> None:
+        self.stops[generation] = (*self.stops.get(generation, ()), stopped_ns)
+        for oldest in list(self.stops)[:-MEASURED]:
+            del self.stops[oldest]
 
     def _await_less(self) -> None:
         if self.pending is not None:

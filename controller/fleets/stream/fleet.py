@@ -107,6 +107,7 @@ class StreamFleet(Fleet[ConsumerGroupActuator]):
             origin_s=origin_s,
             counts=self.actuator.counts,
             plans=self.plans.snapshot,
+            start_ups=self.actuator.start_ups_s,
             rate_interval_s=1.0 / spec.speed,
             reads_arrivals=spec.reads_arrivals,
             blind=blind,

@@ -62,8 +62,9 @@ class KafkaMonitor:
     """Monitor port on a consumer group. ``counts``: its replicas by phase, ``plans``: its planner or a copy of it.
 
     ``rate_interval_s`` is a second of the run (shorter in a run that is sped up). ``arrivals``: reads arrivals by slot,
-    for a scaler that wants them. While ``blind()`` is true every value is unknown (fault ``blind-monitor``, switched by
-    the file ``blind`` in the run directory).
+    for a scaler that wants them. ``start_ups``: seconds from request to joining of the last replicas. While
+    ``blind()`` is true every value is unknown (fault ``blind-monitor``, switched by the file ``blind`` in the run
+    directory).
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class KafkaMonitor:
         plans: Callable[[], AssignmentPlanner],
         rate_interval_s: float = 1.0,
         arrivals: ArrivalSampler | None = None,
+        start_ups: Callable[[], tuple[float, ...]] = tuple,
         blind: Callable[[], bool] = lambda: False,
     ) -> None:
         self._fleet, self._reader, self._partitions = fleet, reader, range(partitions)
         self._clock, self._origin_s, self._blind = clock, origin_s, blind
-        self._counts, self._plans = counts, plans
+        self._counts, self._plans, self._start_ups = counts, plans, start_ups
         self._rates = ArrivalRates(rate_interval_s)
         self._arrivals = arrivals
 
@@ -161,6 +163,9 @@ class KafkaMonitor:
             last_rebalance_s=None if rebalanced_ns is None else rebalanced_ns / NANOS_PER_SECOND - self._origin_s,
             finished=reading.finished if reading.finished is not None else plans.finished,
             late=reading.late if reading.late is not None else plans.late,
+            busy_s=reading.busy_s if reading.busy_s is not None else plans.busy_s,
+            start_ups_s=self._start_ups(),
+            rebalances_s=plans.rebalances_s(),
         )
 
     def close(self) -> None:

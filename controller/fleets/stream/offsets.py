@@ -11,7 +11,8 @@ NO_COMMIT: Final = "no commit yet"
 class OffsetReading(msgspec.Struct, frozen=True):
     """Offsets by partition at one instant; a partition that could not be read is missing and ``unknown`` says why.
 
-    ``arrivals`` by partition, ``finished`` and ``late``: see ``StreamObservation``; empty and None unless asked for.
+    ``arrivals`` by partition, ``finished``, ``late`` and ``busy_s``: see ``StreamObservation``; empty and None unless
+    asked for.
     """
 
     at_s: float
@@ -21,3 +22,4 @@ class OffsetReading(msgspec.Struct, frozen=True):
     arrivals: Mapping[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
     finished: int | None = None
     late: int | None = None
+    busy_s: float | None = None

@@ -23,6 +23,14 @@ AIM: Final = 0.9
 LEVEL_GAIN: Final = 0.1
 TREND_GAIN: Final = 0.1
 DISPERSION_GAIN: Final = 0.05
+SPARE_DEVIATIONS: Final = 2.0
+"""Late events that are left over in the end, in standard deviations of a count of all that are allowed."""
+LEAST_AIM: Final = 0.7
+LEAST_PART: Final = 0.5
+"""Of the first price, which a cumulative price does not fall below where a start-up is long: then late events come
+before any answer to them. Half as much at ``LONG_START_UP`` intervals.
+"""
+LONG_START_UP: Final = 3.0
 RARITY: Final = 1.3
 """The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
 MOST_KEPT: Final = 512
@@ -63,6 +71,40 @@ class Price(msgspec.Struct, frozen=True):
         value = clip(value * exp(gain * step), LEAST_PRICE, LARGEST_PRICE)
         owed = max(0.0, excess - step) if value < LARGEST_PRICE else 0.0
         return Price(value, usual, self.readings + 1, owed, finished, late)
+
+
+class CumulativePrice(msgspec.Struct, frozen=True):
+    """λ of a contract on all events since the start: what has been late is repaid, however long it takes.
+
+    ``value``: replica-intervals per late event; None at the start. ``usual``: finished events per interval, smoothed.
+    ``owed``: events that have to be in time before the price falls. ``finished``, ``late``: the last counts.
+    """
+
+    value: float | None = None
+    usual: float = 0.0
+    readings: int = 0
+    owed: float = 0.0
+    finished: int | None = None
+    late: int | None = None
+
+    def updated(
+        self, finished: int | None, late: int | None, slo_share: float, start_up: float = 0.0
+    ) -> "CumulativePrice":
+        """With new counts; unknown ones leave the price as it is. ``start_up``: of a replica, in intervals."""
+        first = FIRST_PRICE / (AIM * (1 - slo_share)) ** 0.75
+        value = self.value if self.value is not None else first
+        if finished is None or late is None or self.finished is None or self.late is None:
+            return msgspec.structs.replace(self, value=value, finished=finished, late=late)
+        done, missed, readings = max(0, finished - self.finished), max(0, late - self.late), self.readings + 1
+        usual = self.usual + max(1 / SETTLING_TICKS, 1 / readings) * (done - self.usual)
+        allowed = part_to_use((1 - slo_share) * finished) * (1 - slo_share)
+        owed = self.owed + missed / allowed - done
+        step = clip(owed / max(1.0, usual), -1.5, 25.0)
+        least = max(LEAST_PRICE, LEAST_PART * first * start_up / (start_up + LONG_START_UP))
+        value = clip(value * exp(PRICE_GAIN * step), least, LARGEST_PRICE)
+        if value < LARGEST_PRICE:
+            owed -= step * max(1.0, usual)
+        return CumulativePrice(value, usual, readings, max(0.0, owed), finished, late)
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -132,6 +174,13 @@ class Forecast(msgspec.Struct, frozen=True):
             return ROUNDING
         own = max(1.0, self.dispersion) * self.rate_per_s * over_s
         return ROUNDING + own * (1 + over_s * LEVEL_GAIN / (2 - LEVEL_GAIN))
+
+
+def part_to_use(allowed: float) -> float:
+    """Of the next late events that a contract allows, the part that the price aims at, when ``allowed`` were allowed
+    so far: the derivative of allowed − ``SPARE_DEVIATIONS`` · √allowed.
+    """
+    return max(LEAST_AIM, 1 - SPARE_DEVIATIONS / (2 * sqrt(max(allowed, 1.0))))
 
 
 def clip(value: float, least: float, most: float) -> float:

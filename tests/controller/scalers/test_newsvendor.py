@@ -16,7 +16,7 @@ from controller.scalers.newsvendor import (
     age_of_oldest,
     moved,
 )
-from controller.scalers.shared.newsvendor import Price
+from controller.scalers.shared.newsvendor import CumulativePrice, Price, part_to_use
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
 
 PARTITIONS = 5
@@ -32,6 +32,7 @@ class Group:
         self.time_s, self.ends, self.replicas = 0.0, [1000] * PARTITIONS, 1
         self.plan: Groups = ((0, 1, 2, 3, 4),)
         self.finished = self.late = 0
+        self.measured: dict[str, Any] = {}
 
     def observe(
         self, arrivals: Sequence[int], *, lags: Sequence[int] = (0,) * PARTITIONS, late: int = 0, profile: Any = BURST
@@ -51,6 +52,7 @@ class Group:
             plan=self.plan,
             finished=self.finished,
             late=self.late,
+            **self.measured,
         )
 
     def tick(self, observation: StreamObservation) -> Decision:
@@ -228,9 +230,12 @@ def test_a_jump_to_the_peak_is_remembered() -> None:
     assert 270 < estimates.peak <= 300
 
 
+@pytest.mark.parametrize("kind", [Price, CumulativePrice])
 @pytest.mark.parametrize(("late", "dearer"), [(0, False), (40, True)])
-def test_the_price_rises_while_the_contract_is_missed_and_falls_while_it_is_kept(late: int, dearer: bool) -> None:
-    price = Price().updated(0, 0, 0.99)
+def test_the_price_rises_while_the_contract_is_missed_and_falls_while_it_is_kept(
+    late: int, dearer: bool, kind: type[Price] | type[CumulativePrice]
+) -> None:
+    price = kind().updated(0, 0, 0.99)
     first = price.value
     for second in range(1, 60):
         price = price.updated(200 * second, late * second, 0.99)
@@ -238,12 +243,144 @@ def test_the_price_rises_while_the_contract_is_missed_and_falls_while_it_is_kept
     assert (price.value > first) == dearer
 
 
-def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones() -> None:
-    clump, single = Price().updated(0, 0, 0.999), Price().updated(0, 0, 0.999)
-    for second in range(1, 200):
+@pytest.mark.parametrize(("kind", "seconds"), [(Price, 200), (CumulativePrice, 150)])
+def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones(
+    kind: type[Price] | type[CumulativePrice], seconds: int
+) -> None:
+    clump, single = kind().updated(0, 0, 0.999), kind().updated(0, 0, 0.999)
+    for second in range(1, seconds):
         clump = clump.updated(200 * second, 25 if second >= 100 else 0, 0.999)
         single = single.updated(200 * second, max(0, min(25, second - 99)), 0.999)
     assert clump.value == pytest.approx(single.value, rel=0.05)
+
+
+def test_what_the_largest_price_could_not_answer_is_repaid_before_it_falls() -> None:
+    price = CumulativePrice().updated(0, 0, 0.99)
+    finished = late = 0
+    values = []
+    for second in range(500):
+        finished, late = finished + 200, late + (200 if second < 4 else 0)
+        price = price.updated(finished, late, 0.99)
+        values.append(price.value)
+    largest = [second for second, value in enumerate(values) if value == 5.0]
+    assert largest == list(range(largest[0], largest[-1] + 1))
+    assert largest[0] < 15 and largest[-1] > 200  # 800 late events are 1 % of 400 seconds
+    assert values[-1] is not None and values[-1] < 1.0
+
+
+def test_a_long_start_up_keeps_the_price_from_falling_far() -> None:
+    quick, slow = CumulativePrice(), CumulativePrice()
+    for second in range(400):
+        quick, slow = quick.updated(100 * second, 0, 0.99), slow.updated(100 * second, 0, 0.99, 10.0)
+    assert quick.value is not None and slow.value is not None
+    assert slow.value > 1.05 * quick.value
+    assert msgspec.json.decode(msgspec.json.encode(slow), type=CumulativePrice) == slow
+
+
+def test_more_of_the_contract_is_used_the_more_events_it_is_about() -> None:
+    parts = [part_to_use(allowed) for allowed in (0.0, 10.0, 1000.0, 100_000.0)]
+    assert parts == sorted(parts)
+    assert 0.5 < parts[0] < 0.8 and 0.99 < parts[-1] < 1.0
+
+
+def test_a_jump_is_the_new_level_and_no_error_of_the_forecast() -> None:
+    estimates = Estimates()
+    for _ in range(30):
+        estimates = estimates.updated([[*(0,) * 19, 100]], 1)
+    steady = estimates.variance
+    estimates = estimates.updated([[*(0,) * 19, 300]], 1)
+    assert estimates.forecast(0) == pytest.approx(300)
+    assert steady < 20
+    assert estimates.variance == pytest.approx(300)  # of a count, not of an error of 200
+
+
+# --- replicas that have to start -------------------------------------------------------------------------------------
+
+
+def after_a_jump(start_up_s: float, ticks: int) -> list[int]:
+    """Numbers that are wanted after a jump from 100 to 600 smooth events/s while the new replicas start."""
+    group = Group(make(start_up_s=start_up_s))
+    wanted = []
+    for tick in range(30 + ticks):
+        jumped = tick - 29
+        per_slot, lag = (6, 80 * jumped) if jumped > 0 else (1, 0)
+        observation = group.observe([per_slot] * PARTITIONS, lags=[lag] * PARTITIONS, profile=[1] * ARRIVAL_SLOTS)
+        counts = ReplicaCounts(joined=1, started=group.replicas - 1)
+        held = {"payments-1": tuple(range(PARTITIONS))}
+        group.tick(msgspec.structs.replace(observation, replicas=counts, assigned=held))
+        wanted.append(group.replicas)
+    return wanted[30:]
+
+
+def test_after_a_jump_all_replicas_are_requested_at_once_and_none_puts_them_off() -> None:
+    [first, *later] = after_a_jump(3.0, 3)
+    assert first >= 4  # 600 events/s are three replicas' work, and a backlog grows while they start
+    assert later == [first] * 2  # a further request would put off those that start: a plan waits for all its members
+
+
+# --- beliefs ---------------------------------------------------------------------------------------------------------
+
+
+def test_beliefs_are_told_then_measured_and_in_the_arithmetic() -> None:
+    group = Group(make(start_up_s=6.0, rebalance_time_s=0.45, service_rate_per_s=240.0))
+    first = group.tick(group.observe(evenly(200)))
+    for tick in range(8):
+        group.measured = {"busy_s": 1.0 * tick, "start_ups_s": (1.2,) * 3, "rebalances_s": (0.09,) * 3}
+        decision = group.tick(group.observe(evenly(200)))
+    told = Group(make(start_up_s=6.0, service_rate_per_s=240.0, calibrate=False))
+    told.measured = group.measured
+    told.tick(told.observe(evenly(200)))
+    unmoved = told.tick(told.observe(evenly(200)))
+    assert first.action == "hold"  # the first reading
+
+    def believed(decision: Decision) -> list[Any]:
+        why = decision.why["payments"]
+        return [why[name] for name in ("service_rate_per_s", "start_up_s", "rebalance_time_s", "measured")]
+
+    assert believed(decision) == [pytest.approx(200.0), 1.2, 0.09, [7, 3, 3]]
+    assert believed(unmoved) == [240.0, 6.0, 0.05, [0, 0, 0]]
+
+
+@given(
+    arrivals=ARRIVALS,
+    busy_s=st.none() | st.floats(0.0, 9.0),
+    start_ups_s=st.lists(st.floats(0.0, 30.0), max_size=4).map(tuple),
+    rebalances_s=st.lists(st.floats(0.0, 5.0), max_size=4).map(tuple),
+)
+def test_whatever_is_measured_answers_are_repeatable_and_the_state_survives_json(
+    arrivals: list[list[int]],
+    busy_s: float | None,
+    start_ups_s: tuple[float, ...],
+    rebalances_s: tuple[float, ...],
+) -> None:
+    scaler = make()
+    group = Group(scaler)
+    for tick, each in enumerate(arrivals):
+        if tick % 2:  # the start-up that is believed changes within the run
+            group.measured = {"busy_s": busy_s, "start_ups_s": start_ups_s, "rebalances_s": rebalances_s}
+        observation, state = group.observe(each), group.state
+        decision = group.tick(observation)
+        written = msgspec.json.decode(msgspec.json.encode(state), type=NewsvendorState)
+        assert scaler.decide(observation, written) == (decision, group.state)
+        assert 1 <= group.replicas <= PARTITIONS
+
+
+# --- contracts that cannot be kept -----------------------------------------------------------------------------------
+
+
+def test_a_contract_is_refused_only_for_late_events_that_nothing_had_announced() -> None:
+    def reason(loads: Sequence[int], late_after_a_jump: int) -> str:
+        group = Group(make(start_up_s=2.0))
+        decision = Decision(action="none")
+        for before, load in zip((loads[0], *loads), loads, strict=False):
+            decision = group.tick(group.observe(evenly(load), late=late_after_a_jump if load > 2 * before else 0))
+        return str(decision.why["payments"].get("cannot", ""))
+
+    unforeseen = [50] * 60 + [400] * 3
+    assert reason(unforeseen, 200).startswith("no number of replicas that follows from the load can meet this: 200 of ")
+    assert reason(unforeseen, 10) == ""  # the contract allows more
+    seen_before = [400] * 20 + [50] * 40 + [400] * 3
+    assert reason(seen_before, 200) == ""
 
 
 # --- groups and ages -------------------------------------------------------------------------------------------------

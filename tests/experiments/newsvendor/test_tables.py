@@ -1,8 +1,15 @@
 """The comparison with tuned rivals: a fair choice for everybody, and a loss is a loss."""
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from experiments.newsvendor import tables
 from experiments.newsvendor.tables import Cell, CellResult, Found, NewsvendorSettings, best, cells_of, note, tuned
+from experiments.paper import Request
+from penstock.errors import PenstockError
 
 CELL = Cell("binpack-workload-1", "instant", 0.99)
 
@@ -36,6 +43,64 @@ def test_the_cheapest_that_keeps_the_share_is_chosen_else_the_closest() -> None:
     runs = [found("linear", 0.980, 20.0), found("linear", 0.992, 26.0), found("linear", 0.995, 28.0)]
     assert best(0.99, runs).cost == 26.0
     assert best(0.999, runs).cost == 28.0
+
+
+@pytest.mark.parametrize("least", [24.0, None])
+def test_a_cell_is_measured_once_and_then_read_from_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: float | None
+) -> None:
+    measured = []
+
+    def compared(cell: Cell, s: NewsvendorSettings) -> CellResult:
+        measured.append((cell, s.seeds))
+        return CellResult(cell, [found("newsvendor", 0.991, 25.0), found("linear", 0.992, 26.0)], least)
+
+    monkeypatch.setattr(tables, "compared", compared)
+
+    def rows(seeds: tuple[int, ...], shares: str) -> list[Any]:
+        settings = NewsvendorSettings(
+            experiments="step,poisson", systems="2/0.5", file=str(tmp_path / "cells.jsonl"), seeds=seeds, shares=shares
+        )
+        return [cells_of(result) for result in tables.contract(Request(settings=settings))]
+
+    first = rows((1,), "0.99")
+    assert len(measured) == 2
+    assert rows((1,), "0.99") == first
+    assert len(measured) == 2
+    assert len(rows((1,), "0.99,0.999")) == 4  # the other half of them is new
+    assert len(measured) == 4
+    rows((2,), "0.99")  # other seeds
+    assert len(measured) == 6
+
+
+@pytest.mark.parametrize(("name", "near"), [("stp", "step"), ("on-of", "on-off")])
+def test_an_unknown_load_is_refused_with_the_nearest_name(name: str, near: str) -> None:
+    with pytest.raises(PenstockError, match=near):
+        list(tables.contract(Request(settings=NewsvendorSettings(experiments=name))))
+
+
+def test_a_system_is_named_or_has_a_start_up_and_a_rebalance_time() -> None:
+    assert tables.system_of("2/0.5") == {"start_up_s": "2", "rebalance_s": "0.5"}
+    assert tables.system_of("default") == {}
+    with pytest.raises(PenstockError, match="instant"):
+        tables.system_of("instnt")
+
+
+def test_thresholds_that_can_only_be_dearer_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def runs(cell: Cell, seeds: Sequence[int], phase_s: float, scaler: str, threshold: float | None) -> Found:
+        assert threshold is not None
+        tried.append(threshold)
+        return Found(scaler, phase_s, threshold, (0.98,), (20.0 / threshold,))  # it never keeps the share
+
+    monkeypatch.setattr(tables, "runs", runs)
+    settings = NewsvendorSettings(seeds=(1,), rounds=4)
+    assert len(list(tables.bisected(CELL, settings, 0.12, "linear"))) == 4
+    assert [round(20 / each) for each in tried] == [30, 41, 51, 58]
+    tried.clear()
+    list(tables.bisected(CELL, settings, 0.12, "linear", 40.0))
+    assert [round(20 / each) for each in tried] == [30, 41]
 
 
 def test_a_rival_is_tuned_until_it_keeps_the_share() -> None:

@@ -68,6 +68,7 @@ SYMBOLS = {"t_iter", "tr_t", "f_up", "f_down", "t_r", "laxity_90", "avg", "cs", 
 
 SAID: dict[str, tuple[str, ...]] = {
     "newsvendor": (
+        "believed: μ = {service_rate_per_s}/s (told), start-up = {start_up_s} s (told), t_r = {rebalance_time_s} s (",
         "m = {forecast} events per interval",
         "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",
         "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.fleets.stream.assignment import AssignmentPlanner
+from penstock.contracts import MEASURED
 from penstock.plan import MemberPhase, MemberReport
 
 ONE = ((0, 1, 2, 3, 4),)
@@ -191,6 +192,36 @@ def test_counts_of_finished_and_late_events_outlive_the_processes_that_counted_t
     assert counted(("c", MemberReport("first-event", 5, finished=100, late=0))) == (130, 7)
     planner.forget("c")  # it was killed
     assert counted(("b", left), ("b", left)) == (132, 7)  # its answer was lost: it is sent twice
+
+
+def test_busy_time_outlives_the_processes_too() -> None:
+    planner = AssignmentPlanner(join_timeout_s=3.0)
+    assert planner.busy_s is None
+    planner.report("a", MemberReport("joined", 1, (0,), finished=20, late=0, busy_ns=100_000_000))
+    planner.report("b", MemberReport("joined", 1, (1,), finished=40, late=0, busy_ns=200_000_000))
+    assert planner.busy_s == 0.3
+    planner.forget("a")
+    planner.report("a", MemberReport("started", 4, finished=0, late=0, busy_ns=0))
+    assert planner.busy_s == 0.3
+
+
+def test_a_rebalance_lasts_as_long_as_the_median_member_stood_still() -> None:
+    planner = AssignmentPlanner(join_timeout_s=3.0)
+
+    def joined(replica: str, generation: int, stopped_ms: int | None) -> None:
+        stopped_ns = None if stopped_ms is None else stopped_ms * 1_000_000
+        planner.report(replica, MemberReport("joined", generation, (0,), generation, stopped_ns=stopped_ns))
+
+    joined("new", 1, None)  # it held nothing before
+    assert planner.rebalances_s() == ()
+    for replica, stopped_ms in (("new", 90), ("b", 100), ("c", 900)):
+        joined(replica, 2, stopped_ms)
+    joined("c", 2, 900)  # the same report again, with its counts
+    assert planner.rebalances_s() == (0.1,)
+    for generation in range(3, 3 + 2 * MEASURED):
+        joined("b", generation, generation)
+    assert len(planner.rebalances_s()) == MEASURED
+    assert planner.rebalances_s()[-1] == (2 + 2 * MEASURED) / 1000
 
 
 def test_a_restored_board_goes_on_with_its_waiting_plan() -> None:

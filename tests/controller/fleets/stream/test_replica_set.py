@@ -5,7 +5,7 @@ import msgspec
 from controller.fleets.programs import ProgramWork
 from controller.fleets.stream.replica_set import ConsumerReplicaSet
 from penstock.adapters.process_manager import ProgramStatus
-from penstock.contracts import Groups
+from penstock.contracts import MEASURED, Groups
 from penstock.plan import MemberPhase, MemberReport, Plan
 
 SECOND = 1_000_000_000
@@ -69,6 +69,27 @@ def test_a_requested_replica_is_started_again_and_again_until_it_is_seen() -> No
     fleet.runs("pay-1")
     assert fleet.look(0.2).start == ("pay-2",)
     assert fleet.seen == [(0, "pay-1", "requested"), (0, "pay-2", "requested"), (0.2, "pay-1", "started")]
+
+
+def test_the_time_from_request_to_joining_is_kept_of_the_last_replicas() -> None:
+    fleet = Fleet()
+    fleet.replicas.request(1, 1 * SECOND)
+    fleet.runs("pay-1")
+    fleet.look(1.3)
+    assert fleet.replicas.start_ups_s() == ()
+    fleet.says("pay-1", "joined", 2.2)
+    fleet.says("pay-1", "first-event", 2.4)
+    fleet.look(2.5)
+    fleet.look(3.5)  # nothing new
+    assert fleet.replicas.start_ups_s() == (1.2,)
+    restored = msgspec.json.decode(msgspec.json.encode(fleet.replicas), type=ConsumerReplicaSet)
+    assert restored.start_ups_s() == (1.2,)
+    for number in range(2, 2 + MEASURED):
+        fleet.replicas.request(1, 10 * SECOND)
+        fleet.runs(f"pay-{number}")
+        fleet.says(f"pay-{number}", "joined", 10 + number)
+    fleet.look(30)
+    assert fleet.replicas.start_ups_s() == tuple(float(number) for number in range(2, 2 + MEASURED))
 
 
 def test_joined_and_first_event_are_told_at_the_time_of_the_report() -> None:
