@@ -428,6 +428,15 @@ def test_the_stages_in_which_events_end_are_named_together(tmp_path: Path) -> No
     assert set(pq.read_table(directory.latency_file)["stage"].to_pylist()) == {"a+b"}
 
 
+@pytest.mark.parametrize(("needed", "minutes"), [([2, 1, 3], 0.1), ([], None)])
+def test_needed_replica_minutes_are_unknown_without_a_second(
+    tmp_path: Path, needed: list[int], minutes: float | None
+) -> None:
+    run = RunData(small_run(tmp_path / "run", QUIET))
+    run.needed_replicas = np.asarray(needed, dtype=np.int64)
+    assert analyse(run).needed_replica_minutes == minutes
+
+
 def test_the_histogram_is_written_once_and_holds_every_completed_event(tmp_path: Path) -> None:
     directory = small_run(tmp_path / "run", QUIET)
     analyse(RunData(directory))
