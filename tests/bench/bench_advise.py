@@ -290,8 +290,8 @@ def summary(results: Sequence[Result], share: float) -> str:
     for name, found in (("in hindsight", ratios), ("on both parts", both)):
         within = sum(ratio <= WITHIN for ratio in found)
         lines.append(
-            f"Within 3 % of the best {name}: {within} of {len(advised)}; cost over it: median {np.median(found):.3f}, "
-            f"highest {found[-1]:.3f}."
+            f"Within 3 % of the best {name}: {within} of {len(could)}; cost of those advised over it: "
+            f"median {np.median(found):.3f}, highest {found[-1]:.3f}."
         )
     lines.append(f"{len(refused)} loads that none can serve: said so {sum(each.advised is None for each in refused)}.")
     return "\n".join(lines)

@@ -13,7 +13,7 @@ import pytest
 from penstock.runspec import Fault
 from report.analysis.run_data import RunData
 from report.page import write_advice, write_index, write_report
-from report.tables import HtmlTable, Number
+from report.tables import Cell, HtmlTable, Number
 from tests.experiments.synthetic import Toy, write_run
 from tests.support.browser import CHROMIUM, Browser, browser
 
@@ -61,7 +61,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def advice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     setting = "behavior true, metric backlog, min_replicas 2, stabilisation_s 30.0, target_rate_per_s 120.0"
-    rows = [
+    rows: list[list[Cell]] = [
         ["keda-kafka (emulated)", "kept", setting, Number("99.4 %", 0.994), Number("+0.40", 0.4), Number("21.1", 21.1)],
         ["rps", "close", "as published", Number("99.0 %", 0.9903), Number("+0.03", 0.03), Number("24.0", 24.0)],
     ]
