@@ -151,14 +151,14 @@ def table_1() -> Iterator[Cells]:
 
 
 def live_table_1(request: Request) -> Iterator[Cells]:
-    """Containers of each function that had joined half a unit after the times of Table 1, by the replica events of the
-    scheduled scaler's runs. The provider adds a container at a full unit, and it joins a moment later.
+    """Containers of each function that had joined half-way to the next time of Table 1, by the replica events of the
+    scheduled scaler's runs. The provider adds a container at a time of the table, and its process has to start.
     """
     for run in recorded(request, EXPERIMENTS):
         events = finished_run(run).events
         functions = list(dict.fromkeys(event.fleet for event in events if event.fleet != run.spec.fleet))
         for printed in PRINTED:
-            until_ns = nanos(printed["time"] + 0.5)
+            until_ns = nanos(printed["time"] + 1.0)
             counts = [containers_at(events, function, until_ns) for function in functions[: len(STARTS)]]
             counts += [0] * (len(STARTS) - len(counts))
             yield dict(zip(PRINTED[0], (printed["time"], *counts, sum(counts)), strict=True))
