@@ -151,6 +151,13 @@ class CellResult(NamedTuple):
         keeping = [rival for rival in rivals if rival.share >= self.cell.share]
         return any(own.share < self.cell.share or rival.cost < own.cost for rival in keeping)
 
+    @property
+    def verdict(self) -> str:
+        """Won only with the share kept."""
+        if self.lost:
+            return "lost"
+        return "won" if self.found[0].share >= self.cell.share else "kept by none"
+
 
 class MeasuredCell(msgspec.Struct):
     """A line of a file of cells."""
@@ -276,7 +283,7 @@ def cells_of(result: CellResult) -> Cells:
     """A row."""
     row: dict[str, Any] = {
         "cell": f"{result.cell.experiment}, {result.cell.system}, {100 * result.cell.share:g} %",
-        "result": "lost" if result.lost else "won",
+        "result": result.verdict,
         "bound": UNKNOWN if result.least is None else f"{result.least:.2f}",
     }
     for found in result.found:
