@@ -19,6 +19,7 @@ from experiments.newsvendor.tables import NewsvendorSettings
 from experiments.paper import UNKNOWN, Cells, PaperTable, Request
 from experiments.processes import Remembered
 from experiments.run_result import simulate
+from experiments.scheduled_scaler import ScheduledScaler
 from penstock.measures import slo_share
 from penstock.runspec import Arrivals, WorkerSpec
 from penstock.systems import StreamSystem
@@ -27,7 +28,7 @@ from producers.workloads.drawn import Drawn
 from simulator.in_memory_run import FinishedRun
 
 OWN: Final = "newsvendor"
-FIXED: Final = f"{scheduled_scaler.__file__}:ScheduledScaler"
+FIXED: Final = f"{scheduled_scaler.__file__}:{ScheduledScaler.__name__}"
 AT_ONCE: Final = 20
 """Loads between two lines of progress."""
 STREAM: Final = 21
@@ -138,7 +139,7 @@ def play(number: int) -> Played:
     if played.result == "kept":
         return played
     most = experiment.max_replicas
-    settings = {"timetable": {"replicas": str(most), "interval_s": "0"}}
+    settings = {ScheduledScaler.name: {"replicas": str(most), "interval_s": "0"}}
     largest = Options(world="sim", seed=number, initial_replicas=most, settings=settings)
     return played._replace(all_share=share_of(simulate(experiment, FIXED, largest)))
 

@@ -34,6 +34,8 @@ SHARES: Final = (0.99, 0.999)
 PHASES_S: Final = (0.12, 0.62)
 """After the burst, while it can still be regrouped; and after its limit. Beside the one of the rule."""
 LEAST_THRESHOLD, LARGEST_THRESHOLD = 0.3, 1.05
+MOST = 0.995
+"""A rival's threshold is below 1."""
 FINER: Final = (1.04, 1.03, 1.02, 1.01, 1.0, 0.99, 0.98, 0.97)
 """Multiples of the bisected threshold, tried in this order until all seeds together keep the share."""
 NARROW: Final = 0.9
@@ -149,6 +151,13 @@ class CellResult(NamedTuple):
         keeping = [rival for rival in rivals if rival.share >= self.cell.share]
         return any(own.share < self.cell.share or rival.cost < own.cost for rival in keeping)
 
+    @property
+    def verdict(self) -> str:
+        """Won only with the share kept."""
+        if self.lost:
+            return "lost"
+        return "won" if self.found[0].share >= self.cell.share else "kept by none"
+
 
 class MeasuredCell(msgspec.Struct):
     """A line of a file of cells."""
@@ -188,7 +197,7 @@ def bisected(
     """
     low, high = LEAST_THRESHOLD, LARGEST_THRESHOLD
     for _ in range(s.rounds):
-        middle = round((low + high) / 2, 4)
+        middle = min(MOST, round((low + high) / 2, 4))
         tried = runs(cell, s.seeds[:1], phase_s, scaler, middle)
         yield tried
         if tried.share < cell.share and tried.cost > most_minutes:
@@ -205,7 +214,8 @@ def tuned(cell: Cell, s: NewsvendorSettings, scaler: str, most_minutes: float = 
     assert chosen.threshold is not None
     found = []
     for factor in FINER:
-        found.append(runs(cell, s.seeds, chosen.phase_s, scaler, round(chosen.threshold * factor, 4)))
+        threshold = min(MOST, round(chosen.threshold * factor, 4))
+        found.append(runs(cell, s.seeds, chosen.phase_s, scaler, threshold))
         if found[-1].share >= cell.share or found[-1].cost > most_minutes:
             break
     return best(cell.share, found)
@@ -273,7 +283,7 @@ def cells_of(result: CellResult) -> Cells:
     """A row."""
     row: dict[str, Any] = {
         "cell": f"{result.cell.experiment}, {result.cell.system}, {100 * result.cell.share:g} %",
-        "result": "lost" if result.lost else "won",
+        "result": result.verdict,
         "bound": UNKNOWN if result.least is None else f"{result.least:.2f}",
     }
     for found in result.found:

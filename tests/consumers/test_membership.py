@@ -24,7 +24,7 @@ class Member:
     def __init__(self, url: str) -> None:
         self.rejoins = 0
         self.may_ask = True
-        self.counts: tuple[int, int] | None = None
+        self.counts: tuple[int, int, int] | None = None
         self.assignor = PlanAssignor(url, "g", "r-0")
         self.membership = Membership(
             url,

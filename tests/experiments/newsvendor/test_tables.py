@@ -19,24 +19,24 @@ def found(scaler: str, share: float, minutes: float) -> Found:
 
 
 @pytest.mark.parametrize(
-    ("own", "rival", "lost"),
+    ("own", "rival", "verdict"),
     [
-        ((0.991, 25.0), (0.992, 26.0), False),
-        ((0.991, 25.0), (0.992, 24.9), True),
-        ((0.989, 20.0), (0.992, 26.0), True),
-        ((0.989, 20.0), (0.980, 26.0), False),
-        ((0.991, 25.0), (0.980, 20.0), False),
+        ((0.991, 25.0), (0.992, 26.0), "won"),
+        ((0.991, 25.0), (0.992, 24.9), "lost"),
+        ((0.989, 20.0), (0.992, 26.0), "lost"),
+        ((0.989, 20.0), (0.980, 26.0), "kept by none"),
+        ((0.991, 25.0), (0.980, 20.0), "won"),
     ],
 )
 def test_a_cell_is_lost_to_a_rival_that_keeps_the_share_for_less_or_alone(
-    own: tuple[float, float], rival: tuple[float, float], lost: bool
+    own: tuple[float, float], rival: tuple[float, float], verdict: str
 ) -> None:
     result = CellResult(CELL, [found("newsvendor", *own), found("linear", *rival)], 24.0)
-    assert result.lost == lost
+    assert result.lost == (verdict == "lost")
     row = cells_of(result)
-    assert row["result"] == ("lost" if lost else "won")
+    assert row["result"] == verdict
     assert str(row["newsvendor"]).startswith("missed") == (own[0] < 0.99)
-    assert note([result]).startswith(f"{int(lost)} of 1 cells lost")
+    assert note([result]).startswith(f"{int(result.lost)} of 1 cells lost")
 
 
 def test_the_cheapest_that_keeps_the_share_is_chosen_else_the_closest() -> None:
