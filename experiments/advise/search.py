@@ -18,15 +18,15 @@ from experiments.advise.workers import CarryOut
 PARTS: Final[tuple[PartName, ...]] = ("first", "rest")
 SCOUTS: Final = 13
 """Settings of each scaler that are tried first: what is cheap among them limits the cost of all others."""
-TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.1, 1.1)
+TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.25, 1.25)
 """Rounds of refinement around the best settings: a scaler whose best costs so many times the cheapest of all is refined
 no further.
 """
-STALLED: Final = 0.99
+STALLED: Final = 0.997
 """And so is one whose best was made no cheaper than so many times by two rounds in a row."""
-JOINT: Final = 5
+JOINT: Final = 8
 """Of the settings of a round, so many differ from good ones in several parameters at once."""
-GIVEN_UP_LATE: Final = 3.0
+GIVEN_UP_LATE: Final = 5.0
 """A trial is given up when so many times the late events that are allowed are late, of the whole length."""
 GIVEN_UP_COST: Final = 1.6
 """Or when it has cost so many times the cheapest known that keeps the share."""

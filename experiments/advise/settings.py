@@ -17,7 +17,7 @@ TICK_PHASE: Final = "--tick-phase"
 TICK_PHASES_S: Final = (0.1, 0.35, 0.6, 0.85)
 FIRST: Final = 40
 """Settings of a scaler that are tried before any is refined."""
-AROUND: Final = 16
+AROUND: Final = 24
 """Settings that one round of refinement tries."""
 
 Setting = tuple[tuple[str, Any], ...]

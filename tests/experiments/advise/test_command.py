@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from experiments.advise.page import on_lines
 from penstock.command import build
 from penstock.errors import PenstockError
 
@@ -54,7 +55,7 @@ def test_on_spikes_the_advice_is_cheaper_than_a_constant_fleet_and_meets_the_sha
     assert best["replica_minutes"] == min(row["replica_minutes"] for row in met)
     page = unescape((Path(found["folder"]) / "report.html").read_text("utf-8"))
     sentence = f"{advice['sentence'][0].upper()}{advice['sentence'][1:]}."
-    for text in (sentence, advice["replay"], *(row["scaler"] for row in found["scalers"])):
+    for text in (sentence, on_lines(advice["replay"]), *(row["scaler"] for row in found["scalers"])):
         assert text in page
     # The command that is told plays the whole trace under the advised setting.
     program, *words = shlex.split(advice["replay"])
