@@ -5,17 +5,16 @@ from typing import Final
 EARLY_S: Final = 0.12
 """After the burst, while it can still be regrouped."""
 SHORT_S: Final = 0.07
-"""A rebalance up to this length may meet the burst that it is for, if all that follow fall on the same time."""
+"""A rebalance up to this length costs less than a burst that is seen late."""
 STEP_S: Final = 0.01
 
 
 def tick_phase_s(*, slo_s: float, start_up_s: float, rebalance_s: float, stop_s: float) -> float:
-    """Seconds after each burst. Early where rebalances are short and none falls on another time; else where those that
-    a decision causes (at once, after the start-up of a replica, after the stop of one) take the least time of a burst's
-    limit.
+    """Seconds after each burst. Early where rebalances are short; else where those that a decision causes (at once,
+    after the start-up of a replica, after the stop of one) take the least time of a burst's limit.
     """
     after_s = (0.0, start_up_s, rebalance_s + stop_s)
-    if rebalance_s <= SHORT_S and all(each % 1.0 <= SHORT_S for each in after_s):
+    if rebalance_s <= SHORT_S:
         return EARLY_S
     phases_s = [round(step * STEP_S, 2) for step in range(round(1 / STEP_S))]
 
