@@ -154,7 +154,7 @@ def test_the_sim_world_assumes_what_live_runs_measure_and_says_so() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (Options(max_replicas=0), "--max-replicas 0: a fleet has at least 1"),
+        (Options(max_replicas=0), "--max-replicas 0: has to be at least 1"),
         (Options(initial_replicas=-1), "--initial-replicas -1: from 0 to 5"),
         (Options(initial_replicas=99), "--initial-replicas 99: from 0 to 5"),
         (Options(initial_replicas=4, max_replicas=3), "--initial-replicas 4: from 0 to 3"),
