@@ -55,9 +55,13 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_trigger(metadata: Mapping[str, str], defaults: Mapping[str, str], *, tls: bool = False) -> Trigger:
     """A trigger from its metadata, with ``defaults`` (same keys) for what it leaves out. ``tls``: the service has it.
-    PenstockError in one line.
+    PenstockError in one line, which an error names a key and a value in: white space is one blank, and other characters
+    that are not printed are refused.
     """
+    metadata = {key: " ".join(value.split()) for key, value in metadata.items()}
     for key, value in metadata.items():
+        if not (key + value).isprintable():
+            raise PenstockError(f"{key!a}: {value!a} has a character that cannot be printed")
         off = value.lower() in OFF
         if key in TLS and not off and not tls:
             raise PenstockError(

@@ -4,6 +4,9 @@ from grafana.panels import EVENTS, EVENTS_PER_S, NUMBER, SECONDS, SHARE, changes
 from grafana.promql import FLEET, RUN, Query, increase, newest, per_second, percentiles
 from penstock import metrics
 
+NOT_NEWSVENDOR = "newsvendor does not act in this run"
+"""In place of its beliefs."""
+
 
 def _believed(term: str, name: str) -> Query:
     """A term of the acting scaler's newest decision."""
@@ -42,8 +45,10 @@ BOARD = make_board(
             ),
         ],
         "Beliefs of newsvendor": [
-            lines("Service rate", EVENTS_PER_S, _believed("service_rate_per_s", "μ")).description(
-                "What the acting scaler decides with: as it was told, then the median of what was measured while busy."
+            lines("Service rate", EVENTS_PER_S, _believed("service_rate_per_s", "μ"))
+            .no_value(NOT_NEWSVENDOR)
+            .description(
+                "What the acting scaler decides with: as configured, then the median of what was measured while busy."
             ),
             lines(
                 "Start-up and rebalance",
@@ -51,17 +56,21 @@ BOARD = make_board(
                 _believed("start_up_s", "start-up"),
                 _believed("rebalance_time_s", "rebalance"),
                 steps=True,
-            ).description(
+            )
+            .no_value(NOT_NEWSVENDOR)
+            .description(
                 "Medians of the last replicas that joined and of the last rebalances. A step at the start is a wrong "
                 "setting that was corrected."
             ),
-            lines(
-                "Burstiness and hazard", SHARE, _believed("burstiness", "β"), _believed("jumps", "jumps/s")
-            ).description(
+            lines("Burstiness and hazard", SHARE, _believed("burstiness", "β"), _believed("jumps", "jumps/s"))
+            .no_value(NOT_NEWSVENDOR)
+            .description(
                 "Burstiness β is 1 if all events of a second come at once, 0 if they come evenly. Jumps: how often the "
                 "load exceeds what was forecast by a third of its peak."
             ),
-            lines("Price of a late event", SECONDS, _believed("price_s", "λ")).description(
+            lines("Price of a late event", SECONDS, _believed("price_s", "λ"))
+            .no_value(NOT_NEWSVENDOR)
+            .description(
                 "Replica-seconds. It rises while more events are late than the contract allows; at 5 it can rise no "
                 "more."
             ),

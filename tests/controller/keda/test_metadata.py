@@ -19,6 +19,9 @@ METADATA = st.dictionaries(st.sampled_from((*KEYS, *TLS, "scalerAddress")) | st.
 @example(metadata={"replicas": "9" * 5000})
 @example(metadata={"hpaTolerance": "nan"})
 @example(metadata={"scaler": "linear\n"})
+@example(metadata={"set": "\x1b"})
+@example(metadata={"replicas": "-1\x1c"})
+@example(metadata={"\u2028": "1"})
 @example(metadata={"set": "linear.slo_s=nan"})
 @given(metadata=METADATA)
 def test_any_metadata_are_a_trigger_within_bounds_or_one_line(metadata: dict[str, str]) -> None:
@@ -34,6 +37,11 @@ def test_any_metadata_are_a_trigger_within_bounds_or_one_line(metadata: dict[str
     assert trigger.hpa_tolerance >= 0
     assert trigger.scale_in_hold_s >= 0
     assert not trigger.scaler.file, "a ScaledObject names a file of this machine"
+
+
+def test_a_block_of_several_lines_is_read_as_one() -> None:
+    trigger = read_trigger({"set": "linear.slo_s=1\nlinear.hold_s=2\n"}, DEFAULTS)
+    assert trigger.scaler == read_trigger({"set": "linear.slo_s=1 linear.hold_s=2"}, DEFAULTS).scaler
 
 
 @given(key=st.sampled_from(KAFKA), suffix=st.sampled_from(("", "FromEnv")), more=METADATA)
