@@ -8,8 +8,10 @@ from typing import Final
 
 GAP_S: Final = 5.0
 """Readings further apart than this have a gap between them."""
-STEADY_S: Final = 10.0
-"""Consumers whose broker was away join again within this time: a number that stays so long is the fleet's."""
+STEADY_S: Final = 30.0
+"""A number of members that stays so long is the fleet's. Consumers whose broker was away join again one by one:
+librdkafka waits up to 15 s (`reconnect.backoff.max.ms` and half of it) for each of its two connections.
+"""
 
 
 class Caution:

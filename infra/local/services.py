@@ -29,6 +29,7 @@ from infra.waiting import wait_until
 from penstock.adapters.amqp import Management, ManagementError
 from penstock.adapters.kafka_security import use_plain_text
 from penstock.adapters.process_manager import (
+    PATIENCE_S,
     NoSupervisorError,
     Program,
     ProgramStatus,
@@ -59,7 +60,7 @@ class LocalServices:
         self._folders = folders
         self._settings = settings
         self._tell = tell
-        self._supervisor = Supervisor(self.state.supervisor_endpoint)
+        self._supervisor = Supervisor(self.state.supervisor_endpoint, PATIENCE_S)
 
     @classmethod
     def from_settings(cls, tell: Progress = lambda _: None) -> "LocalServices":

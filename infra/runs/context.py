@@ -13,7 +13,7 @@ from infra.kubernetes.services import ClusterServices
 from infra.local.services import LocalServices
 from infra.local.state import tail
 from infra.waiting import wait_until
-from penstock.adapters.process_manager import NotRunningError, Program, Supervisor
+from penstock.adapters.process_manager import PATIENCE_S, NotRunningError, Program, Supervisor
 from penstock.adapters.topics import admin_client
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
@@ -44,7 +44,7 @@ class RunContext:
         self.spec = spec
         self.directory = RunDirectory(directory.path.absolute())
         self.endpoints = services.endpoints()
-        self.supervisor = Supervisor(self.endpoints.require("supervisor"))
+        self.supervisor = Supervisor(self.endpoints.require("supervisor"), PATIENCE_S)
         self.admin = admin_client(self.endpoints.require("kafka"))
         self.environment = services.environment()
         self._processes: dict[str, int | None] = {}

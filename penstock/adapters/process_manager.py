@@ -25,6 +25,9 @@ BASE_VARIABLES: Final = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "L
 OF_REPLICAS: Final = "PENSTOCK_REPLICAS_"
 """Prefix of variables for replicas alone, in the environment of the process that starts them."""
 START_TIMEOUT_S: Final = 30.0
+DEFAULT_TIMEOUT_S: Final = 5.0
+PATIENCE_S: Final = 30.0
+"""For the answer of a daemon that lives, where giving up ends a run: a machine with all cores busy may hold it up."""
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +107,7 @@ def start_supervisor(folder: Path, log: Path, environment: Mapping[str, str] | N
 class Supervisor:
     """Client of the daemon at ``endpoint``; threads may share it. Errors are PenstockErrors that name the program."""
 
-    def __init__(self, endpoint: str, timeout_s: float = 5.0) -> None:
+    def __init__(self, endpoint: str, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.endpoint = endpoint
         self.timeout_s = timeout_s
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from controller.keda.caution import Caution
+from controller.keda.caution import STEADY_S, Caution
 
 Reading = tuple[float, int | None, int | None]
 
@@ -16,26 +16,35 @@ def told(caution: Caution, readings: Iterable[Reading]) -> list[int | None]:
     return found
 
 
-def test_nothing_is_told_before_the_replicas_have_been_the_same_for_ten_seconds() -> None:
-    steady: list[Reading] = [(float(t), 3, 7) for t in range(12)]
-    assert told(Caution(60), steady) == [None] * 10 + [7, 7]
-    joining: list[Reading] = [(float(t), 3, 2 if t < 8 else 7) for t in range(20)]
-    assert told(Caution(60), joining) == [None] * 18 + [7, 7]
+STEADY = round(STEADY_S)
+
+
+def test_nothing_is_told_before_the_replicas_have_been_the_same_for_a_while() -> None:
+    steady: list[Reading] = [(float(t), 3, 7) for t in range(STEADY + 2)]
+    assert told(Caution(60), steady) == [None] * STEADY + [7, 7]
+    joining: list[Reading] = [(float(t), 3, 2 if t < 8 else 7) for t in range(STEADY + 10)]
+    assert told(Caution(60), joining) == [None] * (STEADY + 8) + [7, 7]
+
+
+def test_members_that_join_again_one_by_one_scale_nothing_in_after_a_start() -> None:
+    # Each as late as librdkafka allows: two connections, 15 s for each.
+    joining: list[Reading] = [(float(t), 1, 1 + min(3, t // 29)) for t in range(120)]
+    assert set(told(Caution(600), joining)) == {None, 4}
 
 
 def test_the_first_decision_after_a_start_scales_nothing_in_for_the_hold() -> None:
-    assert set(told(Caution(60), [(float(t), 3, 7) for t in range(60)])[10:]) == {7}
+    assert set(told(Caution(60), [(float(t), 3, 7) for t in range(60)])[STEADY:]) == {7}
     assert told(Caution(60), [(float(t), 3, 7) for t in range(62)])[59:] == [7, 3, 3]
 
 
 def test_a_scale_out_does_not_wait_for_the_hold() -> None:
-    assert told(Caution(60), [(float(t), 9, 7) for t in range(11)])[-1] == 9
+    assert told(Caution(60), [(float(t), 9, 7) for t in range(STEADY + 1)])[-1] == 9
 
 
 def test_within_the_hold_the_highest_decision_counts() -> None:
-    readings: list[Reading] = [(float(t), 9 if t == 12 else 3, 7) for t in range(61)]
+    readings: list[Reading] = [(float(t), 9 if t == 42 else 3, 7) for t in range(61)]
     found = told(Caution(60), readings)
-    assert (found[11], found[12], found[59], found[60]) == (7, 9, 9, 3)
+    assert (found[41], found[42], found[59], found[60]) == (7, 9, 9, 3)
 
 
 def test_a_gap_in_the_readings_begins_a_new_hold_at_the_last_number_that_was_told() -> None:

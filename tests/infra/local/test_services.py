@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,7 @@ from infra.local.orphans import marked
 from infra.local.services import LocalServices
 from infra.local.settings import ServiceSettings
 from infra.local.state import StateFolder
-from penstock.adapters.process_manager import NoSupervisorError
+from penstock.adapters.process_manager import DEFAULT_TIMEOUT_S, NoSupervisorError
 from penstock.errors import PenstockError
 from penstock.settings import Endpoints, Folders
 from tests.infra.commanding import PENSTOCK, any_ports, command
@@ -249,6 +250,20 @@ def test_a_service_that_dies_later_is_named_with_the_tail_of_its_log(local: Loca
     tail = r"redis has died; the end of .*redis\.log:\n(.*\n)*.*Ready to accept connections"
     with pytest.raises(PenstockError, match=tail):
         services.check()
+
+
+def test_a_daemon_that_is_held_up_for_a_while_is_no_service_that_died(local: Local, state_folder: Path) -> None:
+    services = local()
+    services.up(["redis"])
+    daemon = psutil.Process(int(StateFolder(state_folder).supervisor_pid.read_text()))
+    with ThreadPoolExecutor() as thread:
+        daemon.suspend()
+        try:
+            checked = thread.submit(services.check)
+            assert wait([checked], timeout=DEFAULT_TIMEOUT_S + 1).not_done
+        finally:
+            daemon.resume()
+        checked.result()
 
 
 def test_a_service_that_dies_while_another_one_starts_is_named(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
