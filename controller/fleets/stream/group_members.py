@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from kafka.admin import KafkaAdminClient
-from kafka.errors import AuthorizationError, KafkaError, for_code
+from kafka.errors import AuthorizationError, GroupIdNotFoundError, KafkaError, for_code
 
 from penstock.adapters.kafka import topics_of
 from penstock.adapters.kafka_security import ClientSecurity, kafka_python_settings
@@ -26,6 +26,12 @@ INTERVAL_S = 1.0
 
 REBALANCING = ("PreparingRebalance", "CompletingRebalance")
 """States in which members that left and those that joined in their place are both listed."""
+
+
+UNKNOWN_GROUP = GroupIdNotFoundError.__name__
+"""The only refusal that says a group has no member. The broker gives each refusal the state "Dead", also those of a
+coordinator that loads its groups after an outage.
+"""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -90,8 +96,9 @@ class GroupReader:
         if described is None:
             return None
         refusal = described["error"] or ""
-        if refusal and (described["group_state"] != "Dead" or "not a classic group" in refusal):
+        if refusal and (UNKNOWN_GROUP not in refusal or "not a classic group" in refusal):
             self._trouble.note(refusal)
+            self._close()  # the client remembers a coordinator that is none any more
             return None
         self._trouble.clear()
         if described["group_state"] in REBALANCING:

@@ -101,7 +101,7 @@ def ended(made: Service) -> Iterator[Service]:
 
 
 class Members:
-    """Consumers that join a group and read nothing: a fleet's pods."""
+    """Consumers that join a group and read nothing: a fleet's pods. Made when each has partitions."""
 
     def __init__(self, group: Group, count: int) -> None:
         settings = {"bootstrap.servers": group.kafka, "group.id": group.name, "enable.auto.commit": False}
@@ -111,6 +111,7 @@ class Members:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
         self._thread.start()
+        eventually(lambda: all(each.assignment() for each in self.consumers), "partitions for each member")
 
     def _poll(self) -> None:
         while not self._ended.is_set():

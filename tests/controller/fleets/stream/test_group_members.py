@@ -3,8 +3,16 @@
 import gc
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
+from kafka.errors import (
+    BrokerResponseError,
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    NotCoordinatorError,
+)
 
 from controller.fleets.stream.group_members import GroupReader
 
@@ -24,3 +32,37 @@ def test_an_attempt_without_an_answer_leaves_no_thread_behind(frozen: bool) -> N
         assert threading.active_count() == threads
         assert "KafkaTimeoutError" in reader.trouble
         gc.collect()
+
+
+class Refusing(SimpleNamespace):
+    """An admin client whose broker refuses, as a real one does: the group's state is "Dead" whatever the refusal."""
+
+    error: str | None
+    closed = False
+
+    def describe_groups(self, groups: list[str]) -> dict[str, dict[str, object]]:
+        return {each: {"group_state": "Dead", "error": self.error, "members": []} for each in groups}
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("refusal", "members"),
+    [
+        (None, ()),  # of brokers before 4.0
+        (GroupIdNotFoundError("Group shop not found."), ()),
+        (GroupIdNotFoundError("Group shop is not a classic group."), None),
+        (CoordinatorLoadInProgressError(), None),
+        (CoordinatorNotAvailableError(), None),
+        (NotCoordinatorError(), None),
+    ],
+    ids=repr,
+)
+def test_a_group_is_without_members_only_where_its_coordinator_says_so(
+    refusal: BrokerResponseError | None, members: tuple[()] | None
+) -> None:
+    reader = GroupReader(bootstrap="nobody:9092", topic="orders", group="shop")
+    client = reader._admin = Refusing(error=None if refusal is None else str(refusal))
+    assert reader.read() == members
+    assert client.closed == (members is None), "the next one asks for the coordinator again"
