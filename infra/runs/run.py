@@ -193,8 +193,8 @@ class Run:
 
     @_blaming
     def drain(self) -> int:
-        """Wait until the sender has ended and no event is left, or nothing has moved for a while; return how many are
-        left. Raise PenstockError if that could not be read.
+        """Wait until the sender has ended and no event is left, or nothing has moved for a while since the last fault
+        was undone; return how many are left. Raise PenstockError if that could not be read.
         """
         self.sender.wait(SENDER_TIMEOUT_S)
         before: int | None = None
@@ -205,10 +205,9 @@ class Run:
                 left = rule.left()
                 if left == 0:
                     return 0
-                if left is not None and left != before:
-                    before, moved_s = left, time.monotonic()
-                elif left is None and self.faults.lasting:  # the broker is away on purpose
-                    moved_s = time.monotonic()
+                lasts = self.faults.lasting  # a broker that is away on purpose; its restart may take long
+                if lasts or (left is not None and left != before):
+                    before, moved_s = before if left is None else left, time.monotonic()
                 time.sleep(DRAIN_POLL_S)
         if before is None:
             raise PenstockError(
