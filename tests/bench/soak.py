@@ -53,6 +53,8 @@ STORES = {"redis-server": "the ledger, a booking per event", "prometheus": "the 
 EXPECTED = {"kafka", "redis-server", "prometheus", "controller.main", "consumers.worker", "producers.send", "penstock",
             "infra.local.daemon"}  # fmt: skip
 """Programs of every soak; one that was not seen is an error of the sampling."""
+READY_TIMEOUT_S = 600.0
+"""Redis reads five million bookings in a minute after it was restarted, on a busy machine."""
 Life = list[tuple[float, float]]
 """Samples of a process: seconds from the begin of the run, MB."""
 FAULTS = (
@@ -161,6 +163,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         **{f"PENSTOCK_{port}".upper(): "0" for port in ports},
         "PENSTOCK_STATE": state,
         "PENSTOCK_RUNS": str(folder / "runs"),
+        "PENSTOCK_READY_TIMEOUT_S": f"{READY_TIMEOUT_S:g}",
     }
     needed = options.seconds * options.rate * BYTES_PER_EVENT
     if (free := shutil.disk_usage(folder).free) < needed:
@@ -179,12 +182,13 @@ def run(options: argparse.Namespace, folder: Path) -> int:
                     told_s = at_s
                     print(f"{at_s:.0f} of {options.seconds:g} s", file=sys.stderr, flush=True)
     finally:
+        write(seen, folder / "memory.csv")
         subprocess.run([penstock, "down"], env=environment, check=False, stdout=sys.stderr)
     found = [each.parent for each in (folder / "runs").glob("*/verdict.json") if not each.parent.match("*-compare")]
     if len(found) != 1:
         print(f"the run has no verdict; exit code {played.returncode}")
+        list(memory(options.seconds, seen))  # what was seen until then
         return 1
-    write(seen, folder / "memory.csv")
     broken = [*events(options, RunDirectory(found[0])), *memory(options.seconds, seen)]
     if played.returncode:
         broken.append(f"penstock run ended with exit code {played.returncode}")
