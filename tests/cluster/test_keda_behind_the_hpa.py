@@ -127,9 +127,6 @@ def group(services: Endpoints, topic: Callable[[int], str]) -> Iterator[Group]:
     made.consumer.close()
 
 
-@pytest.mark.xfail(
-    strict=False, reason="its first run on a cluster, a busy one, saw 2 replicas and 1 in the outages; why is not known"
-)
 def test_a_loaded_fleet_behind_the_hpa_falls_for_the_lag_alone(
     metrics: ExternalMetrics, namespace: Kubectl, group: Group, local_services: LocalServices, tmp_path: Path
 ) -> None:
