@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 from kafka.admin import KafkaAdminClient
-from kafka.errors import AuthorizationError, GroupIdNotFoundError, KafkaError, for_code
+from kafka.errors import AuthorizationError, GroupAuthorizationFailedError, GroupIdNotFoundError, KafkaError, for_code
 
 from penstock.adapters.kafka import topics_of
 from penstock.adapters.kafka_security import ClientSecurity, kafka_python_settings
@@ -97,7 +97,8 @@ class GroupReader:
             return None
         refusal = described["error"] or ""
         if refusal and (UNKNOWN_GROUP not in refusal or "not a classic group" in refusal):
-            self._trouble.note(refusal)
+            denied = GroupAuthorizationFailedError.__name__ in refusal
+            self._trouble.note(self._refusal(GroupAuthorizationFailedError) if denied else refusal)
             self._close()  # the client remembers a coordinator that is none any more
             return None
         self._trouble.clear()

@@ -10,6 +10,7 @@ from kafka.errors import (
     BrokerResponseError,
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
+    GroupAuthorizationFailedError,
     GroupIdNotFoundError,
     NotCoordinatorError,
 )
@@ -56,6 +57,7 @@ class Refusing(SimpleNamespace):
         (CoordinatorLoadInProgressError(), None),
         (CoordinatorNotAvailableError(), None),
         (NotCoordinatorError(), None),
+        (GroupAuthorizationFailedError(), None),
     ],
     ids=repr,
 )
@@ -66,3 +68,10 @@ def test_a_group_is_without_members_only_where_its_coordinator_says_so(
     client = reader._admin = Refusing(error=None if refusal is None else str(refusal))
     assert reader.read() == members
     assert client.closed == (members is None), "the next one asks for the coordinator again"
+
+
+def test_a_group_that_may_not_be_described_names_the_right() -> None:
+    reader = GroupReader(bootstrap="nobody:9092", topic="orders", group="shop")
+    reader._admin = Refusing(error=str(GroupAuthorizationFailedError()))
+    assert reader.read() is None
+    assert "needs DESCRIBE on topic orders and group shop" in reader.trouble
