@@ -61,7 +61,7 @@ FOUND = """## What the runs found
 - The wait for the last results counted 30 s without progress also while a stopped broker was being started again. On a machine with a load of 40 that takes longer, and four of 75 runs were given up with two to five
   events in the queue (queue, seeds 34, 65, 95, 97). It counts from the end of the last fault now; the seeds were run again.
 - Under that load Kafka's controller took its own broker for dead, which answered "not coordinator" for 45 s, and a run was given up (stream, seed 39); Kafka, RabbitMQ or a part of the run was not up in time (queue 26,
-  network 23, function 27 and 45, stream 40). These six ended with the reason and were run again when there was less other work.
+  network 23, function 27 and 45, stream 40). These six were run again when there was less other work.
 - Under the same load the process manager did not answer within 5 s, which ended a long run. A run waits 30 s for it now.
 - In the sim world a member that was frozen when Redis or the broker went away never served again.
 - Beside chaos, hostile input: a record that is not UTF-8, nests deeply or has integers beyond 64 bits ended every process that read it.

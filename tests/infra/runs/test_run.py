@@ -117,7 +117,7 @@ def test_a_drain_that_reads_nothing_is_an_error_unless_a_fault_lasts(
 def test_a_drain_waits_for_the_events_of_a_broker_that_a_fault_stopped(
     undone_s: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    # Five seeds of 100 were given up while RabbitMQ was started again on a busy machine.
+    # Four of 75 chaos seeds were given up while RabbitMQ was started again on a busy machine.
     run, now_s = draining(
         "multiqueue", "multiqueue-damped", lambda time_s: 5 if time_s < undone_s + 20 else 0, monkeypatch, tmp_path
     )

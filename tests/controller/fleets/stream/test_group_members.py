@@ -48,6 +48,13 @@ class Refusing(SimpleNamespace):
         self.closed = True
 
 
+def refused(refusal: BrokerResponseError | None) -> tuple[GroupReader, Refusing]:
+    """A reader of group "shop" and its client, whose broker answers with this refusal, or with none."""
+    reader = GroupReader(bootstrap="a-broker:9092", topic="orders", group="shop")
+    client = reader._admin = Refusing(error=None if refusal is None else str(refusal))
+    return reader, client
+
+
 @pytest.mark.parametrize(
     ("refusal", "members"),
     [
@@ -64,14 +71,12 @@ class Refusing(SimpleNamespace):
 def test_a_group_is_without_members_only_where_its_coordinator_says_so(
     refusal: BrokerResponseError | None, members: tuple[()] | None
 ) -> None:
-    reader = GroupReader(bootstrap="nobody:9092", topic="orders", group="shop")
-    client = reader._admin = Refusing(error=None if refusal is None else str(refusal))
+    reader, client = refused(refusal)
     assert reader.read() == members
     assert client.closed == (members is None), "the next one asks for the coordinator again"
 
 
 def test_a_group_that_may_not_be_described_names_the_right() -> None:
-    reader = GroupReader(bootstrap="nobody:9092", topic="orders", group="shop")
-    reader._admin = Refusing(error=str(GroupAuthorizationFailedError()))
+    reader, _ = refused(GroupAuthorizationFailedError())
     assert reader.read() is None
     assert "needs DESCRIBE on topic orders and group shop" in reader.trouble
