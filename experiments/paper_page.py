@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
@@ -27,7 +26,7 @@ def write_page(paper: Paper, made: Sequence[Rendering], folder: Path, conditions
     """Pictures and page of these tables; the page. The coverage table is on it if the paper's README has one."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["parts"] = parts
-    template = environment.from_string((files("experiments") / "assets" / "paper.html").read_text(encoding="utf-8"))
+    template = environment.from_string((Path(__file__).parent / "assets" / "paper.html").read_text(encoding="utf-8"))
     known = readme(paper.name)
     rows = coverage(paper.name) if known.exists() and "## Coverage\n" in known.read_text(encoding="utf-8") else []
     verdicts = Counter(row["verdict"].partition(":")[0] for row in rows)

@@ -6,4 +6,7 @@ It imports no other package. They register commands, scalers and fleet kinds as 
 
 from importlib.metadata import version
 
+from penstock import checkout_names
+
 __version__ = version("penstock")
+checkout_names.install()

@@ -7,6 +7,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from penstock.checkout_names import FOLDERS
 from penstock.errors import PenstockError
 
 
@@ -36,6 +37,8 @@ def load_own(text: str, what: str, method: str) -> type[Any]:
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         message = error.msg if isinstance(error, SyntaxError) else _one_line(error)
+        if isinstance(error, ModuleNotFoundError) and str(error.name).partition(".")[0] in FOLDERS:
+            message += f"; an installed Penstock has it as penstock.{error.name}"
         raise PenstockError(
             f"{path}{_line(error, path)}: {type(error).__name__} while importing it: {message}"
         ) from error

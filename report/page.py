@@ -3,14 +3,13 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from penstock import __version__
@@ -26,7 +25,7 @@ from report.groups import Group, group_runs, is_emulated
 from report.tables import Cell, HtmlTable, Published
 from report.wording import UNKNOWN, count, duration, one_decimal, share
 
-ASSETS = files("report") / "assets"
+ASSETS = Path(__file__).parent / "assets"
 WORLDS = {"local": "real processes on real services", "sim": "simulated, in virtual time", "kubernetes": "pods"}
 MOST_NAMED = 4
 """Scalers that a sentence names one by one, and whose figures it lists."""
@@ -168,7 +167,7 @@ def _render(template: str, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("report", "assets"),
+        loader=FileSystemLoader(ASSETS),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -12,7 +12,7 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import FunctionObservation, FunctionStatus
 from penstock.distributions import SERVICE, draw_s, stream
 from penstock.errors import PenstockError
-from penstock.functions import EPOCH_S, RETRY_S
+from penstock.function_messages import EPOCH_S, RETRY_S
 from penstock.graph import Graph
 from penstock.runspec import RunSpec
 from penstock.schedule import Schedule

@@ -53,6 +53,8 @@ CALLED_BY_LIBRARIES = {
     "IsActive": "KEDA's external scaler (gRPC)",
     "StreamIsActive": "KEDA's external scaler (gRPC)",
     "StreamMetricSpec": "KEDA's external scaler (gRPC)",
+    "create_module": "importlib.abc.Loader",
+    "find_spec": "importlib.abc.MetaPathFinder",
     "Check": "gRPC's health service",
     "Watch": "gRPC's health service",
 }

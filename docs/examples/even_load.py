@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import ceil, fsum
 from typing import ClassVar
 
-from controller.scalers.shared.lpt import groups_of, lpt
-from controller.scalers.shared.parameters import AboveOne, OpenShare, Positive
-from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick
 from penstock.contracts import Decision, Groups, Term
+from penstock.controller.scalers.shared.lpt import groups_of, lpt
+from penstock.controller.scalers.shared.parameters import AboveOne, OpenShare, Positive
+from penstock.controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick
 
 
 @dataclass(frozen=True, kw_only=True)

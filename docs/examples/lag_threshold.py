@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.catalogue import find_experiment
-from experiments.experiment import Options
-from experiments.run_result import simulate
+from penstock.experiments.catalogue import find_experiment
+from penstock.experiments.experiment import Options
+from penstock.experiments.run_result import simulate
 from penstock.measures import slo_share
 
 EXPERIMENT = "binpack-workload-1"

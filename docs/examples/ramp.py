@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from producers.workloads.contract import Floats, Workload, not_negative, positive
+from penstock.producers.workloads.contract import Floats, Workload, not_negative, positive
 
 
 @dataclass(frozen=True)

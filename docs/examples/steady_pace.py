@@ -6,10 +6,10 @@ from typing import ClassVar
 
 import msgspec
 
-from controller.scalers.shared.base import CannotDecide, check_known, resize
-from controller.scalers.shared.parameters import Count, OpenShare, Parameters, Positive
-from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 from penstock.contracts import FleetObservation, Term
+from penstock.controller.scalers.shared.base import CannotDecide, check_known, resize
+from penstock.controller.scalers.shared.parameters import Count, OpenShare, Parameters, Positive
+from penstock.controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
 
 
 @dataclass(frozen=True)

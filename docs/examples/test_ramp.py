@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError
-from producers.workloads import parse_workload
-from producers.workloads.contract import rates_per_s
+from penstock.producers.workloads import parse_workload
+from penstock.producers.workloads.contract import rates_per_s
 
 RAMP = f"{Path(__file__).parent / 'ramp.py'}:Ramp"
 

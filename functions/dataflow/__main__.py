@@ -20,7 +20,7 @@ from functions.dataflow.flow import Patience
 from functions.dataflow.graph import Pipeline
 from functions.dataflow.manager import PipelineManager
 from penstock.errors import PenstockError
-from penstock.functions import RETRY_S
+from penstock.function_messages import RETRY_S
 from penstock.process_main import configure_log, process_parser, run_main, take_precedence
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec

@@ -5,7 +5,7 @@ from typing import Literal
 
 from functions.dataflow.http import LOST, HttpPool, NotConnectedError, Reply
 from penstock.clock import NANOS_PER_SECOND
-from penstock.functions import DEADLINE_HEADER, EVENT_HEADER, FINISHED_HEADER, REPLICA_HEADER, STARTED_HEADER
+from penstock.function_messages import DEADLINE_HEADER, EVENT_HEADER, FINISHED_HEADER, REPLICA_HEADER, STARTED_HEADER
 
 REFUSALS = frozenset((429, 503))
 """Nothing was executed: all replicas are busy, or there is none."""

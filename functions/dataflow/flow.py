@@ -17,7 +17,7 @@ from functions.dataflow.function_queue import FunctionQueue
 from functions.dataflow.graph import Pipeline
 from functions.dataflow.request import Delivery, Request, Visit
 from penstock.clock import NANOS_PER_SECOND
-from penstock.functions import EPOCH_S, RETRY_S, PipelineSnapshot
+from penstock.function_messages import EPOCH_S, RETRY_S, PipelineSnapshot
 from penstock.records import Event, Outcome, Result, event_decoder, read_record, rejected
 from penstock.signing import Signer
 

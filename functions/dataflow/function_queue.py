@@ -4,7 +4,7 @@ from collections import deque
 
 from functions.dataflow.request import Request, Visit
 from penstock.clock import NANOS_PER_SECOND
-from penstock.functions import FunctionCounts
+from penstock.function_messages import FunctionCounts
 
 
 class FunctionQueue:

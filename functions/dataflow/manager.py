@@ -15,7 +15,7 @@ from functions.dataflow.publisher import SnapshotPublisher
 from functions.dataflow.replicas import watch
 from functions.dataflow.settlement import Settlement
 from penstock.adapters.result_topic import ResultTopic
-from penstock.functions import EPOCH_S, PipelineSnapshot
+from penstock.function_messages import EPOCH_S, PipelineSnapshot
 from penstock.runspec import RunSpec
 from penstock.settings import Endpoints
 from penstock.signing import Signer

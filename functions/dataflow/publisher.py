@@ -11,7 +11,7 @@ import msgspec
 
 from penstock.adapters.redis import REDIS_AWAY, AsyncRedis
 from penstock.clock import NANOS_PER_SECOND
-from penstock.functions import PipelineSnapshot, snapshot_key
+from penstock.function_messages import PipelineSnapshot, snapshot_key
 from penstock.log_once import LogOnce
 from penstock.runspec import RunSpec
 

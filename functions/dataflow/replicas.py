@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from functions.dataflow.http import LOST, HttpPool, NotConnectedError
-from penstock.functions import FunctionReport
+from penstock.function_messages import FunctionReport
 from penstock.log_once import LogOnce
 from penstock.openfaas import DeployedFunction
 

@@ -27,7 +27,7 @@ from functions.replica import ReplicaSettings
 from penstock.adapters.kubernetes.deployment import Deployment
 from penstock.adapters.process_manager import base_environment
 from penstock.errors import PenstockError
-from penstock.functions import FunctionReport
+from penstock.function_messages import FunctionReport
 from penstock.openfaas import NAMESPACE, DeployedFunction, FunctionDeployment
 from penstock.sockets import excess_bytes
 

@@ -4,7 +4,7 @@ import logging
 from pathlib import Path
 
 from penstock.contracts import ReplicaEvent
-from penstock.functions import ReplicaEvents
+from penstock.function_messages import ReplicaEvents
 from penstock.rundir import JsonLines, read_lines
 
 log = logging.getLogger("events")

@@ -18,7 +18,7 @@ from functions.pod import FunctionIdentity
 from penstock import __version__
 from penstock.adapters.http_server import read_body
 from penstock.errors import PenstockError
-from penstock.functions import ReplicaEvents
+from penstock.function_messages import ReplicaEvents
 from penstock.openfaas import (
     NAMESPACE,
     DeleteRequest,

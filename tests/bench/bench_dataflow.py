@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from infra.local.ports import free_port
 from infra.local.service import listens
 from penstock.adapters.topics import admin_client, create_topics, delete_topics
-from penstock.functions import FunctionReport
+from penstock.function_messages import FunctionReport
 from penstock.records import Event, encode, result_decoder
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec

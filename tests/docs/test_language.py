@@ -49,6 +49,8 @@ MODULES = {
 EXCEPTIONS = {
     ("pyproject.toml", "hatchling"): "the build backend",
     ("pyproject.toml", "hatch"): "the build backend",
+    ("hatch_build.py", "hatchling"): "the build backend",
+    ("docs/decisions/0021-names-of-the-installed-packages.md", "hatch"): "the build backend",
     ("functions/handlers/bank_classify/handler.py", "foreign"): "a payment in a foreign currency",
     ("consumers/payment.py", "foreign"): "a payment in a foreign currency",
     ("penstock/measures.py", "foreign"): "field of summary.json: results of no scheduled event",

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from hatch_build import KERNEL
+from penstock.checkout_names import FOLDERS as FOLDERS_OF_THE_WHEEL
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 FOLDERS = sorted({*PACKAGES, "docs", "tests"} - {"runs"})
@@ -22,8 +25,11 @@ EXAMPLES = {"controller.scalers.half_full"}
 """Made-up names of the tutorials."""
 GROUPS = {"penstock.commands", "penstock.fleets", "penstock.scalers"}
 """Groups of entry points."""
-FORMER = {"controller.actuators", "controller.monitors", "controller.scalers.single_fleet", "penstock.amqp"}
-"""Names before a change, in the changelog."""
+FORMER = {
+    "controller.actuators", "controller.monitors", "controller.scalers.single_fleet", "penstock.amqp",
+    "penstock.functions",
+}  # fmt: skip
+"""Names before a change, in the changelog and in decisions."""
 NOT_OURS = {"penstock/app", "penstock/driver", "penstock/image"}
 """Names of container images."""
 
@@ -58,6 +64,8 @@ def is_dotted(text: str) -> bool:
     """Whether a dotted name is a module, or a module's attribute."""
     place = ROOT
     parts = text.split(".")
+    if parts[0] == KERNEL and parts[1] in FOLDERS_OF_THE_WHEEL:
+        parts = parts[1:]
     for number, part in enumerate(parts):
         if (place / part).is_dir():
             place /= part

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from penstock.functions import (
+from penstock.function_messages import (
     DEADLINE_HEADER,
     EVENT_HEADER,
     FINISHED_HEADER,

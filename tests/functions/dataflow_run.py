@@ -26,7 +26,7 @@ from functions.dataflow.flow import Patience
 from functions.dataflow.graph import Pipeline
 from functions.dataflow.manager import PipelineManager
 from penstock.adapters.topics import admin_client, create_topics, delete_topics
-from penstock.functions import PipelineSnapshot, snapshot_key
+from penstock.function_messages import PipelineSnapshot, snapshot_key
 from penstock.measures import Conservation, conservation
 from penstock.records import Event, Result, encode, result_decoder
 from penstock.rundir import RunDirectory

@@ -15,7 +15,7 @@ from experiments.amesos.experiments import DOCUMENT
 from functions.calibration import PREFIX, calibrate_pipeline
 from infra.local.ports import free_port
 from penstock.errors import PenstockError
-from penstock.functions import FINISHED_HEADER, STARTED_HEADER
+from penstock.function_messages import FINISHED_HEADER, STARTED_HEADER
 from penstock.openfaas import RUN, DeleteRequest, DeployedFunction, FunctionDeployment
 from penstock.systems import FunctionSpec, FunctionSystem
 from tests.functions.gateway_process import PASSWORD, GatewayProcess

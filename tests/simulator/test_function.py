@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.contracts import Accepted, Actuator, Decision, FunctionStatus, Monitor, ReplicaEvent, hold
 from penstock.errors import PenstockError
-from penstock.functions import RETRY_S
+from penstock.function_messages import RETRY_S
 from penstock.graph import Graph, topological
 from penstock.runspec import Fault, RunSpec, ScalerSpec
 from penstock.schedule import Schedule

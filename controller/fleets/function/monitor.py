@@ -1,6 +1,6 @@
 """The monitor of a pipeline: reads the manager's snapshots from Redis and the replicas from the actuator.
 
-The manager takes its snapshot a moment before each tick (``penstock.functions``), with laxity samples over the
+The manager takes its snapshot a moment before each tick (``penstock.function_messages``), with laxity samples over the
 monitor's own epoch, independent of any scaler's period (AMESoS 3.5).
 """
 
@@ -14,7 +14,7 @@ from controller.fleets.function.actuator import OpenFaasActuator
 from penstock.adapters.redis import RedisError, redis_client
 from penstock.clock import NANOS_PER_SECOND, Clock
 from penstock.contracts import BLINDED, FunctionObservation, FunctionStatus, ReplicaCounts
-from penstock.functions import FunctionCounts, PipelineSnapshot, snapshot_key
+from penstock.function_messages import FunctionCounts, PipelineSnapshot, snapshot_key
 from penstock.runspec import RunSpec
 from penstock.systems import FunctionSystem
 

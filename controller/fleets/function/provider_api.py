@@ -12,7 +12,7 @@ import msgspec
 
 from penstock.adapters.tls import tls_context
 from penstock.errors import PenstockError
-from penstock.functions import FunctionReport, ReplicaEvents
+from penstock.function_messages import FunctionReport, ReplicaEvents
 from penstock.openfaas import DeleteRequest, DeployedFunction, FunctionDeployment, ScaleRequest
 
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 from kafka.errors import KafkaError
 
-from consumers.assignor import PlanAssignor
-from consumers.membership import Membership
 from penstock.adapters.kafka_security import kafka_python_settings
+from penstock.consumers.assignor import PlanAssignor
+from penstock.consumers.membership import Membership
 
 SETTINGS = ("KAFKA", "TOPIC", "GROUP", "REPLICA", "CONTROLLER")
 kafka, topic, group, replica, controller = (os.environ[f"PENSTOCK_{name}"] for name in SETTINGS)

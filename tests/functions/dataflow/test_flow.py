@@ -12,7 +12,7 @@ from functions.dataflow.calls import Answer
 from functions.dataflow.flow import Flow, Patience
 from functions.dataflow.graph import Pipeline
 from functions.dataflow.request import Delivery, Request
-from penstock.functions import FunctionCounts, PipelineSnapshot
+from penstock.function_messages import FunctionCounts, PipelineSnapshot
 from penstock.records import Event, Outcome, Result, encode
 from penstock.signing import Signer
 from penstock.systems import FunctionSpec, FunctionSystem

@@ -501,6 +501,25 @@ def test_a_schedule_without_events_is_issued_whole_and_has_no_share(tmp_path: Pa
     assert summary.conservation.exact and summary.reasons == ("no event completed",)
 
 
+@pytest.mark.parametrize(
+    ("late", "periods", "longest_s"),
+    [([], 0, 0.0), ([3], 1, 0.0), ([0, 1, 2], 1, 2.0), ([0, 2, 3], 2, 2.0), ([0, 1, 3], 2, 1.0)],
+)
+def test_the_longest_recovery_is_the_longest_time_in_which_events_came_late(
+    tmp_path: Path, late: list[int], periods: int, longest_s: float
+) -> None:
+    directory = small_run(tmp_path / "run", QUIET)
+    directory.write(directory.spec_file, msgspec.structs.replace(directory.spec(), duration_s=10.0))
+    offsets = nanos([2, 3, 4, 8]) * SECOND
+    Schedule(offsets, np.zeros(4, dtype=np.int16), 10.0).write(directory.schedule_file)
+    intended, waited = START_NS + offsets, nanos([10] * 4)
+    waited[late] = 600
+    write_delivery(directory, np.arange(4), intended, intended)
+    write_results(directory, np.arange(4), intended, intended, intended, intended + waited * MS)
+    summary = analyse(RunData(directory))
+    assert (summary.late_periods, summary.longest_recovery_s) == (periods, longest_s)
+
+
 def test_only_what_did_not_complete_is_unanswered(tmp_path: Path) -> None:
     run = RunData(small_run(tmp_path / "run", QUIET))
     assert events_of(run, run.schedule(), 0).unanswered.shape == (2, 0)

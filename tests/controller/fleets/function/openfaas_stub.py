@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from penstock.contracts import Phase, ReplicaEvent
-from penstock.functions import FunctionReport, ReplicaEvents
+from penstock.function_messages import FunctionReport, ReplicaEvents
 
 SECRET = "a-secret"
 CE_REPLICAS = 5

@@ -14,7 +14,7 @@ from controller.scalers.amesos import Amesos
 from infra.local.services import LocalServices
 from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.contracts import BLINDED, FleetObservation, FunctionObservation, Monitor, ReplicaCounts
-from penstock.functions import FunctionCounts, PipelineSnapshot, snapshot_key
+from penstock.function_messages import FunctionCounts, PipelineSnapshot, snapshot_key
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
 from penstock.systems import FunctionSystem
