@@ -99,6 +99,7 @@ def test_a_scaler_from_a_file_takes_part_under_its_own_name(tmp_path: Path) -> N
         ("{folder}/taken.py:Mine", "the name 'linear' is that of a registered scaler; choose another"),
         ("{folder}/empty.py:Mine", "no scaler class 'Mine'"),
         ("{folder}/broken.py:Mine", "SyntaxError while importing"),
+        ("{folder}/short.py:Mine", r"short\.py:2: .*; an installed Penstock has it as penstock\.controller\.nothing"),
     ],
 )
 def test_a_file_without_a_scaler_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -107,5 +108,6 @@ def test_a_file_without_a_scaler_is_refused(tmp_path: Path, text: str, message: 
         "class Mine:\n    name = 'linear'\n    def decide(self, observation, state): ..."
     )
     (tmp_path / "broken.py").write_text("class Mine(:")
+    (tmp_path / "short.py").write_text("import math\nfrom controller.nothing import Mine\n")
     with pytest.raises(PenstockError, match=message):
         parse_scaler(text.format(folder=tmp_path))
