@@ -25,6 +25,7 @@ from experiments.run_result import simulate
 from infra.local.orphans import stop_marked
 from infra.local.services import LocalServices
 from penstock.settings import Endpoints, Folders
+from tests.support.changed import changed_lately, unchanged
 from tests.support.secure_kafka import SecureKafka
 from tests.support.secure_kafka import running as running_secure_kafka
 from tests.support.services import on_free_ports
@@ -96,8 +97,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests whose fixtures need more than Python packages."""
+    """Mark tests whose fixtures need more than Python packages. In CI, leave out long tests of what has not changed."""
+    changed = changed_lately() if "CI" in os.environ else None
     for item in items:
+        if reason := unchanged(item, changed):
+            item.add_marker(pytest.mark.skip(reason=reason))
         if SYSTEM_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.system)
 

@@ -183,6 +183,7 @@ def test_a_simulated_run_and_its_report_with_a_scaler_that_uses_its_users_packag
 
 
 @pytest.mark.live
+@pytest.mark.when_changed("hatch_build.py", "pyproject.toml", "penstock/checkout_names.py")
 def test_live_runs_of_every_kind_of_fleet(installed: Installed) -> None:
     up = installed.run("-m", "penstock", "up")
     assert up.returncode == 0, up.stderr

@@ -21,7 +21,10 @@ from tests.controller.keda.group_scene import PARTITIONS, Group, Members, Servic
 from tests.controller.keda.keda_client import ScaledObject, Trigger
 from tests.support.eventually import PATIENCE_S, eventually
 
-pytestmark = pytest.mark.cluster
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.when_changed("controller/keda", "controller/fleets/stream", "tests/controller/keda"),
+]
 
 FLEET: Final = "orders"
 METRIC: Final = "s0-orders"
