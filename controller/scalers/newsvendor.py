@@ -48,7 +48,7 @@ SETTLED: Final = 5
 BEYOND: Final = 0.1
 """A load that exceeds forecast and peak by this part could not be foreseen."""
 SETTLING: Final = 2
-"""Intervals in which the events of such a load are found to be late."""
+"""Intervals in which the events of such a load, or of a rebalance, are found to be late."""
 SPARE: Final = 0.7
 """Of the time between a pause and the limit, the part that a smooth load may use as a buffer."""
 MOST_BUSY: Final = 0.97
@@ -158,7 +158,9 @@ class Estimates(msgspec.Struct, frozen=True):
 class NewsvendorState(RateState, frozen=True):
     """``slots``: arrivals of the last interval by partition, read at ``read_s``. ``fewer``: decisions in a row that
     wanted fewer replicas. ``requested_s``: time of the last request. ``unforeseen``: late events of loads that nothing
-    had announced when replicas for them had to be requested. ``beliefs``: what is measured of replicas and rebalances.
+    had announced when replicas for them had to be requested. ``joined``: replicas then; ``stopped_until``: other late
+    events up to this tick are of a rebalance, ``stopped`` their number. ``beliefs``: what is measured of replicas and
+    rebalances.
     """
 
     estimates: Estimates = Estimates()
@@ -168,6 +170,9 @@ class NewsvendorState(RateState, frozen=True):
     fewer: int = 0
     requested_s: float | None = None
     unforeseen: int = 0
+    joined: int = 0
+    stopped: int = 0
+    stopped_until: int = 0
     beliefs: Beliefs = Beliefs()
 
 
@@ -445,15 +450,19 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         oldest = age_of_oldest(tick.load.lags, slots, earlier)
         requested_s = observed.time_s if state.requested_s is None else state.requested_s
         since = (observed.time_s - requested_s) / p.decision_interval_s
-        unforeseen = state.unforeseen + late_since(state.price, observed) * (
-            estimates.ticks <= estimates.surprised_until
-        )
+        late, surprised = late_since(state.price, observed), estimates.ticks <= estimates.surprised_until
+        after_rebalance = estimates.ticks + ceil(fleet.pause) + SETTLING
+        joined = observed.replicas.joined
+        stopped_until = state.stopped_until if joined == state.joined else after_rebalance
+        unforeseen = state.unforeseen + late * surprised
+        stopped = state.stopped + late * (not surprised and estimates.ticks <= stopped_until)
         outlook = Outlook(fleet, estimates, value, tick.load.lags, oldest, in_force(tick), tick.replicas, since)
         chosen, scored = choose(tick, outlook)
         why = terms(tick, outlook, p, believed) | scored
         fewer = state.fewer + 1 if chosen.replicas < tick.replicas else 0
-        if refused := cannot(unforeseen, observed, p.slo_share, believed.start_up_s):
+        if refused := cannot(unforeseen, stopped, observed, p, believed):
             why["cannot"] = refused
+        regroups = chosen.replicas == tick.replicas and chosen.changed
         following = NewsvendorState(
             offsets=state.offsets,
             estimates=estimates,
@@ -463,12 +472,15 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             fewer=fewer,
             requested_s=observed.time_s if chosen.replicas > tick.replicas else state.requested_s,
             unforeseen=unforeseen,
+            joined=joined,
+            stopped=stopped,
+            stopped_until=after_rebalance if regroups else stopped_until,
             beliefs=beliefs,
         )
         if 0 < fewer <= fleet.patience:
             why["reason"] = f"fewer replicas are wanted for {fewer} decisions, more than {fleet.patience} are needed"
             return tick.resized(tick.replicas, chosen.groups, why), following
-        if chosen.replicas == tick.replicas and chosen.changed and not same_grouping(chosen.groups, tick.current):
+        if regroups and not same_grouping(chosen.groups, tick.current):
             return tick.reassigned(chosen.groups, why), following
         return tick.resized(chosen.replicas, chosen.groups, why), following
 
@@ -556,15 +568,26 @@ def late_since(price: CumulativePrice, observed: StreamObservation) -> int:
     return 0 if observed.late is None or price.late is None else max(0, observed.late - price.late)
 
 
-def cannot(unforeseen: int, observed: StreamObservation, slo_share: float, start_up_s: float) -> str:
-    """Why no number of replicas that follows from the load could have kept the contract so far; empty if one could."""
-    allowed = (1 - slo_share) * (observed.finished or 0)
-    if unforeseen <= allowed:
+def cannot(
+    unforeseen: int, stopped: int, observed: StreamObservation, p: NewsvendorParameters, believed: Believed
+) -> str:
+    """Why no number of replicas that follows from the load could have kept the contract so far; empty if one could.
+    Events of a rebalance that is shorter than the SLO can be in time, so that they are no reason.
+    """
+    allowed = (1 - p.slo_share) * (observed.finished or 0)
+    if believed.rebalance_time_s <= p.slo_s:
+        stopped = 0
+    if unforeseen + stopped <= allowed:
         return ""
+    causes = (
+        (unforeseen, f"under loads beyond forecast and peak of a start-up ({believed.start_up_s:.3g} s) before"),
+        (stopped, f"after rebalances, each of which stops the group for {believed.rebalance_time_s:.3g} s"),
+    )
+    late = " and ".join(f"{count} {cause}" for count, cause in causes if count)
+    fixed = "; a fixed number of replicas has no rebalances" if stopped > unforeseen else ""
     return (
-        f"no number of replicas that follows from the load can meet this: {unforeseen} of {observed.finished} events "
-        f"were late under loads beyond forecast and peak of a start-up ({start_up_s:.3g} s) before; "
-        f"the contract allows {allowed:.0f}"
+        f"no number of replicas that follows from the load can meet this: of {observed.finished} events were late "
+        f"{late}; the contract allows {allowed:.0f}{fixed}"
     )
 
 

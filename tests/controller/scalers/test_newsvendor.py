@@ -377,10 +377,31 @@ def test_a_contract_is_refused_only_for_late_events_that_nothing_had_announced()
         return str(decision.why["payments"].get("cannot", ""))
 
     unforeseen = [50] * 60 + [400] * 3
-    assert reason(unforeseen, 200).startswith("no number of replicas that follows from the load can meet this: 200 of ")
+    refused = reason(unforeseen, 200)
+    assert refused.startswith("no number of replicas that follows from the load can meet this: of ")
+    assert "events were late 200 under loads beyond forecast and peak of a start-up (2 s) before; " in refused
     assert reason(unforeseen, 10) == ""  # the contract allows more
     seen_before = [400] * 20 + [50] * 40 + [400] * 3
     assert reason(seen_before, 200) == ""
+
+
+@pytest.mark.parametrize(
+    ("rebalance_time_s", "slo_share", "late", "refused"),
+    [(2.0, 0.999, 30, True), (2.0, 0.9, 30, False), (2.0, 0.999, 0, False), (0.4, 0.999, 30, False)],
+)
+def test_a_contract_is_refused_for_rebalances_that_alone_make_too_many_events_late(
+    rebalance_time_s: float, slo_share: float, late: int, refused: bool
+) -> None:
+    group = Group(make(rebalance_time_s=rebalance_time_s, slo_share=slo_share))
+    decision, rebalances = Decision(action="none"), 0
+    for load in [20] * 30 + [20 + 3 * second for second in range(90)]:
+        before = group.replicas
+        decision = group.tick(group.observe(evenly(load), late=late if rebalances == 1 else 0))
+        rebalances = rebalances + 1 if rebalances else int(group.replicas > before)
+    assert rebalances > 1
+    said = str(decision.why["payments"].get("cannot", ""))
+    assert ("after rebalances, each of which stops the group for 2 s" in said) is refused
+    assert said.endswith("a fixed number of replicas has no rebalances") is refused
 
 
 # --- groups and ages -------------------------------------------------------------------------------------------------
