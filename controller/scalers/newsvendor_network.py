@@ -173,10 +173,11 @@ class Outlook(NamedTuple):
         late = fsum(self.exists[k] * self.now[k] for k in range(at_once))
         late += fsum(self.exists[k] * self.new[k] for k in range(at_once, soon))
         work_s = extra_s * fsum(self.exists[max(0, p.min_replicas - busy) : soon])
+        may_wait = self.load < p.min_replicas
         for k, freed in zip(range(soon, count), at_least(ends, ends, count - soon), strict=True):
             late += self.exists[k] * (self.last[k] - freed * (self.last[k] - self.now[k]) / 2)
             then_s = extra_s
-            if self.load < p.min_replicas:
+            if may_wait:
                 turn_s = (k - soon + 1) * self.service_s / p.min_replicas
                 then_s = min(extra_s, self.price_s * (self.late_after(self.waits_s[k] + turn_s) - self.last[k]))
             work_s += self.exists[k] * (freed * beyond * extra_s + (1 - freed) * then_s)

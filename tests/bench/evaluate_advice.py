@@ -1,4 +1,4 @@
-"""How good `penstock advise` is, over drawn loads: `python -m tests.bench.bench_advise --loads 50 --out FILE`.
+"""How good `penstock advise` is, over drawn loads: `python -m tests.bench.evaluate_advice --loads 50 --out FILE`.
 
 Each load is a wave, spikes, steps, on-off or like Azure's functions (a rate that changes every minute, here of 10 s, by
 a lognormal factor, and timers), drawn by its number. Now and then a load is three times what the largest fleet serves:
