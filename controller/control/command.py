@@ -62,6 +62,7 @@ def control(
         ),
     ] = None,
     slo: Annotated[float, duration_option(help="Latency SLO, for the scaler and `penstock watch`.")] = 0.5,
+    tick_phase: Annotated[float, duration_option(help="Offset of the ticks from whole seconds.")] = 0.0,
 ) -> None:
     """Scale your own Kafka consumers or OpenFaaS functions.
 
@@ -111,6 +112,7 @@ def control(
             shadows=others,
             max_replicas=max_replicas or MOST_FUNCTIONS,
             slo_s=slo,
+            tick_phase_s=tick_phase,
         )
     else:
         from controller.control.group import GroupController
@@ -125,6 +127,7 @@ def control(
             initial_replicas=initial_replicas,
             max_replicas=max_replicas,
             slo_s=slo,
+            tick_phase_s=tick_phase,
             grace_s=grace,
         )
     on_termination(controller.clock.stop)

@@ -194,6 +194,7 @@ class FunctionsController(AttachedController):
         shadows: Sequence[ScalerSpec],
         max_replicas: int,
         slo_s: float,
+        tick_phase_s: float,
     ) -> None:
         names = [function_of(each) for each in functions]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -220,7 +221,7 @@ class FunctionsController(AttachedController):
             pipeline="",
             slo_s=slo_s,
             duration_s=0.0,
-            tick_phase_s=0.0,
+            tick_phase_s=tick_phase_s,
             max_replicas=max_replicas,
             analytics=False,
             system=FunctionSystem(

@@ -38,6 +38,7 @@ class GroupController(AttachedController):
         initial_replicas: int,
         max_replicas: int | None,
         slo_s: float,
+        tick_phase_s: float,
         grace_s: float,
     ) -> None:
         scalers = [make_live_scaler(each, StreamObservation) for each in (scaler, *shadows)]
@@ -60,7 +61,7 @@ class GroupController(AttachedController):
             partitions=partitions,
             slo_s=slo_s,
             duration_s=0.0,
-            tick_phase_s=0.0,
+            tick_phase_s=tick_phase_s,
             initial_replicas=initial_replicas,
             max_replicas=max_replicas or partitions,
             reads_arrivals=reads_arrivals((scaler, *shadows)),

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 import tests.controller.fleets.function.openfaas_stub as stub
 from controller.control.functions import make_function_scaler
 from controller.journal import TickRecord
+from penstock.clock import NANOS_PER_SECOND
 from penstock.command import build
 from penstock.contracts import FunctionObservation
 from penstock.errors import PenstockError
@@ -31,7 +32,7 @@ def test_only_the_number_of_replicas_changes_and_never_to_zero(
 ) -> None:
     before = {name: dict(each.body) for name, each in gateway.functions.items()}
     gateway.count_calls("a", started=8, answered=7)
-    attached.start("a,b.openfaas-fn", gateway.url, "--max-replicas", "9", "--shadows", "rps")
+    attached.start("a,b.openfaas-fn", gateway.url, "--max-replicas", "9", "--shadows", "rps", "--tick-phase", "300ms")
     # Eight are asked for, five are granted; nobody calls b, whose last replica stays.
     attached.wait("five of a", lambda: gateway.functions["a"].replicas == 5)
     attached.wait("the cut", lambda: attached.said("a: the gateway grants 5 of 8 replicas"))
@@ -58,7 +59,10 @@ def test_only_the_number_of_replicas_changes_and_never_to_zero(
     known = next(tick.observation for tick in attached.ticks() if tick.observation.backlog is not None)
     assert (known.arrived, known.completed, known.backlog) == (8, 7, 1)
 
-    last_s = int(attached.ticks()[-1].time_s)
+    spec, ticks = attached.directory.spec(), attached.ticks()
+    assert spec.start_ns % NANOS_PER_SECOND == 0 and spec.tick_phase_s == 0.3
+    assert {round((tick.time_s - 0.3) % 0.25, 6) % 0.25 for tick in ticks} == {0.0}, "four ticks a second"
+    last_s = int(ticks[-1].time_s)
     explained = CliRunner().invoke(build(), ["explain", str(attached.directory.path), "--at", str(last_s)])
     assert explained.exit_code == 0 and "8 arrived" in explained.output
     watched = CliRunner().invoke(build(), ["watch", str(attached.directory.path), "--once"])
