@@ -49,7 +49,6 @@ class _Names(MetaPathFinder):
 
 def install() -> None:
     """Once in a process; nothing where the packages lie in ``penstock``."""
-    if not (Path(__file__).parent / FOLDERS[0]).is_dir() and not any(
-        isinstance(each, _Names) for each in sys.meta_path
-    ):
+    is_checkout = not (Path(__file__).parent / FOLDERS[0]).is_dir()
+    if is_checkout and not any(isinstance(each, _Names) for each in sys.meta_path):
         sys.meta_path.insert(0, _Names())  # before the finder of paths, which would load a second copy

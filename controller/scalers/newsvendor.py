@@ -583,11 +583,14 @@ def cannot(
         (unforeseen, f"under loads beyond forecast and peak of a start-up ({believed.start_up_s:.3g} s) before"),
         (stopped, f"after rebalances, each of which stops the group for {believed.rebalance_time_s:.3g} s"),
     )
-    late = " and ".join(f"{count} {cause}" for count, cause in causes if count)
+    (first, why), *others = ((count, cause) for count, cause in causes if count)
+    late = "".join(
+        (f"{first} of {observed.finished} events were late {why}", *(f", and {n} {each}" for n, each in others))
+    )
     fixed = "; a fixed number of replicas has no rebalances" if stopped > unforeseen else ""
     return (
-        f"no number of replicas that follows from the load can meet this: of {observed.finished} events were late "
-        f"{late}; the contract allows {allowed:.0f}{fixed}"
+        f"no number of replicas that follows from the load can meet this: {late}; "
+        f"the contract allows {allowed:.0f}{fixed}"
     )
 
 

@@ -378,8 +378,8 @@ def test_a_contract_is_refused_only_for_late_events_that_nothing_had_announced()
 
     unforeseen = [50] * 60 + [400] * 3
     refused = reason(unforeseen, 200)
-    assert refused.startswith("no number of replicas that follows from the load can meet this: of ")
-    assert "events were late 200 under loads beyond forecast and peak of a start-up (2 s) before; " in refused
+    assert refused.startswith("no number of replicas that follows from the load can meet this: 200 of ")
+    assert " events were late under loads beyond forecast and peak of a start-up (2 s) before; " in refused
     assert reason(unforeseen, 10) == ""  # the contract allows more
     seen_before = [400] * 20 + [50] * 40 + [400] * 3
     assert reason(seen_before, 200) == ""
