@@ -61,6 +61,8 @@ class LocalServices:
         self._settings = settings
         self._tell = tell
         self._supervisor = Supervisor(self.state.supervisor_endpoint, PATIENCE_S)
+        self._changing: set[str] = set()
+        """Services between a stop on purpose and the start of their process: seconds, on a busy machine."""
 
     @classmethod
     def from_settings(cls, tell: Progress = lambda _: None) -> "LocalServices":
@@ -185,6 +187,7 @@ class LocalServices:
 
     def stop_service(self, name: str, *, wait: bool = True) -> None:
         """Stop a service gracefully; it keeps its port and data. ``wait``: return when it has ended."""
+        self._changing.add(name)
         self._supervisor.remove(PREFIX + self._service(name).name, wait=wait)
 
     def has_program(self, name: str) -> bool:
@@ -196,8 +199,12 @@ class LocalServices:
         service = self._service(name)
         if not _runs(service, self._supervisor.programs()):
             program = self._prepare(service)
-            self._supervisor.remove(program.name)
-            self._supervisor.add(program)
+            self._changing.add(name)
+            try:
+                self._supervisor.remove(program.name)
+                self._supervisor.add(program)
+            finally:
+                self._changing.discard(name)
         self._await(service)
 
     # --- state -----------------------------------------------------------------------------------------------
@@ -228,9 +235,11 @@ class LocalServices:
         return [(each, programs.get(PREFIX + each.name, ProgramStatus(each.name, None, "down"))) for each in services]
 
     def check(self) -> None:
-        """Raise PenstockError for a service that has died, with the tail of its log."""
+        """Raise PenstockError for a service that has died, with the tail of its log. One that this process stops or
+        starts has not: its program is without a process for a while.
+        """
         for service, program in self.status():
-            if _has_died(program):
+            if _has_died(program) and service.name not in self._changing:
                 raise _died(service)
 
     def endpoints(self) -> Endpoints:

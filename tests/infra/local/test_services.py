@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -20,10 +21,11 @@ from confluent_kafka.admin import AdminClient
 
 from infra.local import ports
 from infra.local.orphans import marked
+from infra.local.service import PREFIX
 from infra.local.services import LocalServices
 from infra.local.settings import ServiceSettings
 from infra.local.state import StateFolder
-from penstock.adapters.process_manager import DEFAULT_TIMEOUT_S, NoSupervisorError
+from penstock.adapters.process_manager import DEFAULT_TIMEOUT_S, NoSupervisorError, ProgramStatus
 from penstock.errors import PenstockError
 from penstock.settings import Endpoints, Folders
 from tests.infra.commanding import PENSTOCK, any_ports, command
@@ -299,6 +301,35 @@ def test_a_service_stopped_on_purpose_has_not_died(local: Local) -> None:
     services.stop_service("redis")
     assert [program.state for _, program in services.status()] == ["down"]
     services.check()
+
+
+def test_a_service_that_is_being_stopped_or_started_has_not_died(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its program is without a process in between: for seconds, if the machine is busy."""
+    services = local()
+    services.up(["redis"])
+    supervisor, seen = services._supervisor, []
+    remove, add = supervisor.remove, supervisor.add
+
+    def slowly(change: Callable[..., None]) -> Callable[..., None]:
+        def changed(*given: Any, **more: Any) -> None:
+            stopped = ProgramStatus("service:redis", None, "stopped")
+            with monkeypatch.context() as during:
+                during.setattr(supervisor, "programs", lambda *_: {PREFIX + "redis": stopped})
+                services.check()
+            seen.append(change.__name__)
+            change(*given, **more)
+
+        return changed
+
+    monkeypatch.setattr(supervisor, "remove", slowly(remove))
+    monkeypatch.setattr(supervisor, "add", slowly(add))
+    services.stop_service("redis")
+    services.start_service("redis")
+    assert seen == ["remove", "remove", "add"]
+    kill(pid_of(services, "redis"))
+    eventually(lambda: services.status()[0][1].pid is None, "redis still has a process")
+    with pytest.raises(PenstockError, match="redis has died"):
+        services.check()
 
 
 def test_a_failed_up_leaves_running_what_ran_before(local: Local, monkeypatch: pytest.MonkeyPatch) -> None:
