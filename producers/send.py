@@ -6,10 +6,12 @@ is ``SenderFigures`` as JSON.
 """
 
 import sys
+from functools import partial
 
 from prometheus_client import REGISTRY
 
 from penstock.adapters.exposition import expose
+from penstock.adapters.kafka import Stall
 from penstock.errors import PenstockError
 from penstock.process_main import on_termination, process_parser, run_main, take_precedence
 from penstock.records import encode
@@ -54,7 +56,9 @@ def make_sender(
     """The sender to the broker on which the run's system lives."""
     if isinstance(spec.system, QueueSystem | NetworkSystem):
         return RabbitSender(spec, schedule, signing_key, endpoints, shard)
-    return Sender(spec, schedule, signing_key, make_producer(endpoints.require("kafka"), schedule), shard)
+    bootstrap = endpoints.require("kafka")
+    renew = partial(make_producer, bootstrap, schedule)
+    return Sender(spec, schedule, signing_key, renew(), shard, renew=renew, stall=Stall(bootstrap))
 
 
 def main() -> int:

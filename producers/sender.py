@@ -40,6 +40,9 @@ LONGEST_WAIT_NS = 100_000_000
 STOP_WAIT_S = 30.0
 """After a stop, how long outstanding reports are waited for."""
 
+WITHDRAWN = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
+"""Errors of events that were withdrawn from a client."""
+
 Report = Callable[[KafkaError | None, Message], None]
 """Callback of the client library with the outcome of one event."""
 
@@ -72,18 +75,29 @@ class Sender:
     """Sends one run's schedule, or a shard of it. ``log`` has the outcome of every event, also during sending.
 
     ``producer``: confluent_kafka's, or a client with ``produce``, ``produce_batch``, ``poll``, ``flush``, ``purge``.
+    ``renew``: makes another one in place of one that has lost its broker; ``stall`` tells it.
     """
 
     def __init__(
-        self, spec: RunSpec, schedule: Schedule, signing_key: bytes, producer: Any, shard: Shard = WHOLE
+        self,
+        spec: RunSpec,
+        schedule: Schedule,
+        signing_key: bytes,
+        producer: Any,
+        shard: Shard = WHOLE,
+        *,
+        renew: Callable[[], Any] | None = None,
+        stall: kafka.Stall | None = None,
     ) -> None:
         self.log = DeliveryLog(spec, schedule, shard)
         self.stopped = False
         self._topic = spec.events_topic
         self._producer = producer
+        self._renew, self._stall = renew, stall
+        self._acknowledged = self._acknowledged_before = 0
         self._intended_ns = self.log.intended_ns.data
         self._partition = self.log.partition.data
-        report = _recorder(self.log)
+        report = self._recorder()
         self._records: Iterator[tuple[SignedRecord, Report]] = (
             (record, partial(report, row))
             for row, record in enumerate(signed_records(spec, schedule, signing_key, shard))
@@ -111,7 +125,7 @@ class Sender:
             while self.log.reached < len(self.log) and not self.stopped:
                 if not self._send_lot():
                     self._send_due()
-                self._producer.poll(0)
+                self._poll(0)
                 self._use_spare_time()
         self._collect_reports()
 
@@ -184,7 +198,7 @@ class Sender:
             try:
                 self._producer.produce(self._topic, record.value(sent_ns), record.key, partition, reported)
             except BufferError:
-                self._producer.poll(0.01)
+                self._poll(0.01)
                 if self.stopped:
                     return
             except KafkaException as error:
@@ -205,9 +219,9 @@ class Sender:
             elif self._spent:
                 self._spent.pop()
             elif len(self._ahead) >= AHEAD or not self._encode_ahead():
-                self._producer.poll(min(left_ns - SPARE_NS, LONGEST_WAIT_NS) / NANOS_PER_SECOND)
+                self._poll(min(left_ns - SPARE_NS, LONGEST_WAIT_NS) / NANOS_PER_SECOND)
             else:
-                self._producer.poll(0)
+                self._poll(0)
 
     def _encode_ahead(self) -> bool:
         """Make a few more records; whether there were any left to make."""
@@ -223,6 +237,7 @@ class Sender:
         """
         give_up_s: float | None = None
         while self._producer.flush(0.2):
+            self._poll(0)
             if self.stopped:
                 give_up_s = give_up_s or time.monotonic() + STOP_WAIT_S
                 if time.monotonic() > give_up_s:
@@ -230,21 +245,46 @@ class Sender:
                     self._producer.flush(1.0)
                     return
 
-
-def _recorder(log: DeliveryLog) -> Callable[[int, KafkaError | None, Message], None]:
-    """The callback that writes an event's delivery report into the log."""
-    acked_ns, offsets, now_ns = log.acked_ns, log.offset, time.time_ns
-
-    def reported(row: int, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            log.errors[row] = error.str()
+    def _poll(self, timeout_s: float) -> None:
+        """Serve delivery reports, and replace a client that has lost its broker."""
+        self._producer.poll(timeout_s)
+        if self._stall is None:
             return
-        acked_ns[row] = now_ns()
-        offset = message.offset()
-        if offset is not None:
-            offsets[row] = offset
+        if self._acknowledged > self._acknowledged_before or not len(self._producer):
+            self._acknowledged_before = self._acknowledged
+            self._stall.over()
+        elif self._renew is not None and self._stall.is_lost():
+            lost, self._producer = self._producer, self._renew()
+            lost.purge()
+            lost.flush(1.0)  # reports all as withdrawn, so that they are sent again
 
-    return reported
+    def _recorder(self) -> Callable[[int, KafkaError | None, Message], None]:
+        """The callback that writes an event's delivery report into the log. What was withdrawn from a lost client is
+        handed to the new one as it was: it may then be twice in the topic, as after any retry without idempotence.
+        """
+        log = self.log
+        acked_ns, offsets, now_ns = log.acked_ns, log.offset, time.time_ns
+
+        def reported(row: int, error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                if error.code() in WITHDRAWN and not self.stopped:
+                    self._send_again(row, message, partial(reported, row))
+                else:
+                    log.errors[row] = error.str()
+                return
+            self._acknowledged += 1
+            acked_ns[row] = now_ns()
+            offset = message.offset()
+            if offset is not None:
+                offsets[row] = offset
+
+        return reported
+
+    def _send_again(self, row: int, message: Message, reported: Report) -> None:
+        try:
+            self._producer.produce(self._topic, message.value(), message.key(), self._partition[row], reported)
+        except (BufferError, KafkaException) as error:
+            self.log.errors[row] = f"not sent again: {error}"
 
 
 @contextmanager

@@ -26,8 +26,8 @@ from penstock.errors import PenstockError
 
 __all__ = (
     "OFFSET_BEGINNING", "OFFSET_END", "TIMESTAMP_LOG_APPEND_TIME", "BrokerAwayError", "Consumer", "KafkaError",
-    "KafkaException", "Message", "Producer", "TopicPartition", "assign_from_start", "broker_errors", "client_settings",
-    "make_consumer", "make_producer", "partitions_of", "read_topic", "reason", "topics_of", "values",
+    "KafkaException", "Message", "Producer", "Stall", "TopicPartition", "assign_from_start", "broker_errors",
+    "client_settings", "make_consumer", "make_producer", "partitions_of", "read_topic", "reason", "topics_of", "values",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -42,6 +42,9 @@ RECONNECT: Final = {"reconnect.backoff.ms": 50, "reconnect.backoff.max.ms": 500}
 UNDERSCORED: Final = ("error_cb", "log_level", "on_commit")
 """Settings of the client library whose names have no dots."""
 READ_AT_ONCE: Final = 10_000
+STALLED_S: Final = 20.0
+"""Without an answer for so long, a client may have lost its broker for good."""
+PROBE_TIMEOUT_S: Final = 2.0
 LOOK_STEP_S: Final = 1.0
 """Between two requests for metadata: what the client library says of a refused login is read then, and the caller can
 stop waiting.
@@ -50,6 +53,33 @@ stop waiting.
 
 class BrokerAwayError(PenstockError):
     """Kafka does not answer, or refuses."""
+
+
+class Stall:
+    """Tells a client that has lost its broker for good from a broker that is away: a new client has an answer.
+
+    A broker that stops or starts may answer that the cluster has no brokers. librdkafka (2.10 to 2.16) then forgets the
+    one that it knows, and sometimes never connects again (its issue 5301). Only a new client helps.
+    """
+
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
+        self._since_s = time.monotonic()
+
+    def over(self) -> None:
+        """The client has an answer, or waits for none."""
+        self._since_s = time.monotonic()
+
+    def is_lost(self) -> bool:
+        """Whether the client has had no answer for ``STALLED_S`` and a new one has. Asks the broker as seldom."""
+        if time.monotonic() - self._since_s < STALLED_S:
+            return False
+        self.over()
+        try:
+            topics_of(self._bootstrap, PROBE_TIMEOUT_S)
+        except BrokerAwayError:
+            return False
+        return True
 
 
 def make_consumer(bootstrap: str, group: str, log: logging.Logger | None = None, **settings: Any) -> Consumer:

@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from penstock.adapters.kafka import client_settings
+from penstock.adapters.kafka import Stall, client_settings
 from penstock.records import Result, encode
 
 log = logging.getLogger(__name__)
@@ -32,17 +32,17 @@ class ResultTopic:
         self, bootstrap: str, topic: str, client_id: str, linger_ms: float = 0.0, *, most_waiting: int = MOST_WAITING
     ) -> None:
         self._topic = topic
-        self._producer = Producer(
-            {
-                **client_settings(bootstrap),
-                "client.id": client_id,
-                "acks": "all",
-                "linger.ms": linger_ms,
-                "message.timeout.ms": 0,
-                "queue.buffering.max.messages": most_waiting,
-                "socket.keepalive.enable": True,
-            }
-        )
+        self._settings = {
+            **client_settings(bootstrap),
+            "client.id": client_id,
+            "acks": "all",
+            "linger.ms": linger_ms,
+            "message.timeout.ms": 0,
+            "queue.buffering.max.messages": most_waiting,
+            "socket.keepalive.enable": True,
+        }
+        self._producer = Producer(self._settings)
+        self._stall = Stall(bootstrap)
 
     @property
     def outstanding(self) -> int:
@@ -56,12 +56,20 @@ class ResultTopic:
     def poll(self, timeout_s: float) -> None:
         """Take in delivery reports, waiting for one for up to ``timeout_s``."""
         self._producer.poll(timeout_s)
+        if not self.outstanding:
+            self._stall.over()
+        elif self._stall.is_lost():
+            log.warning("the client has lost the broker: %d results are sent by a new one", self.outstanding)
+            lost, self._producer = self._producer, Producer(self._settings)
+            for _ in range(2):  # another thread may just have handed it a result
+                lost.purge()
+                lost.flush(1.0)  # reports all as not delivered, so that they are sent again
 
     def flush(self, timeout_s: float) -> int:
         """Wait for up to ``timeout_s`` until all are out; how many are left."""
         until = time.monotonic() + timeout_s
         while self.outstanding and (left_s := until - time.monotonic()) > 0:
-            self._producer.poll(min(left_s, 0.1))
+            self.poll(min(left_s, 0.1))
         return self.outstanding
 
     def _produce(self, key: bytes | None, value: bytes, on_out: OnOut) -> None:
@@ -70,7 +78,7 @@ class ResultTopic:
             try:
                 self._producer.produce(self._topic, value, key, on_delivery=report)
             except BufferError:
-                self._producer.poll(0.1)
+                self.poll(0.1)
             else:
                 return
 
@@ -82,4 +90,5 @@ class ResultTopic:
             log.warning("result not delivered (%s): sending it again", error)
             self._produce(key, value, on_out)
             return
+        self._stall.over()
         on_out()

@@ -17,6 +17,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from infra.local.ports import free_port
+from penstock.adapters.kafka import Stall
 from penstock.records import event_decoder
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
@@ -24,7 +26,7 @@ from penstock.schedule import Schedule
 from penstock.settings import Endpoints
 from penstock.signing import Signer
 from producers.schedule import make_schedule
-from producers.sender import CLIENT, Sender
+from producers.sender import CLIENT, Sender, make_producer
 from producers.workloads.synthetic import Constant
 
 KEY = bytes(range(32))
@@ -151,6 +153,29 @@ def test_every_event_arrives_once_signed_on_its_partition_not_before_its_time(
             assert rows["sent_ns"][event.id] == event.sent_ns
             seen.add(event.id)
     assert seen == set(range(800))
+
+
+@pytest.mark.smoke
+def test_a_client_that_has_lost_its_broker_is_replaced_and_no_event_is_lost(
+    services: Endpoints, make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.adapters.kafka.STALLED_S", 2.0)
+    schedule = make_schedule(Constant(rate_per_s=300, duration_s=2), seed=1, partitions=PARTITIONS)
+    spec = make_run(schedule, 0.2).spec()
+    renewed: list[Producer] = []
+
+    def renew() -> Producer:
+        renewed.append(make_producer(services.require("kafka"), schedule))
+        return renewed[-1]
+
+    lost = make_producer(f"127.0.0.1:{free_port()}", schedule)
+    sender = Sender(spec, schedule, KEY, lost, renew=renew, stall=Stall(services.require("kafka")))
+    sender.run()
+    assert renewed
+    assert not sender.log.errors and all(sender.log.acked_ns)
+    found = values_by_partition(services.kafka, spec.events_topic)
+    ids = {event_decoder.decode(value).id for values in found.values() for value in values}
+    assert ids == set(range(len(schedule)))
 
 
 @pytest.mark.live

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from controller.fleets.stream.offsets import NO_COMMIT, OffsetReading
-from penstock.adapters.kafka import OFFSET_END, KafkaException, TopicPartition, make_consumer, reason
+from penstock.adapters.kafka import OFFSET_END, Consumer, KafkaException, Stall, TopicPartition, make_consumer, reason
 from penstock.clock import Clock
 
 LEAST_TIMEOUT_S: Final = 0.05
@@ -25,13 +25,18 @@ class OffsetReader:
         self._clock, self._timeout_s = clock, timeout_s
         self._commits_of = [TopicPartition(topic, number) for number in range(partitions)]
         self._ends_of = [TopicPartition(topic, number, OFFSET_END) for number in range(partitions)]
-        self._consumer = make_consumer(bootstrap, group, client_id=f"{group}-monitor")
+        self._bootstrap, self._group = bootstrap, group
+        self._stall = Stall(bootstrap)
+        self._consumer = self._connect()
 
     def read(self) -> OffsetReading:
         """All offsets now. Time-outs and errors of the broker are in ``unknown``.
 
         Commits first, so that an event that completes between the two requests does not make the lag negative.
         """
+        if self._stall.is_lost():
+            self._consumer.close()
+            self._consumer = self._connect()
         at_s = self._clock.now()
         unknown: dict[str, str] = {}
         committed = self._ask("committed_offset", self._consumer.committed, self._commits_of, self._timeout_s, unknown)
@@ -45,6 +50,9 @@ class OffsetReader:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+
+    def _connect(self) -> Consumer:
+        return make_consumer(self._bootstrap, self._group, client_id=f"{self._group}-monitor")
 
     def _ask(
         self,
@@ -65,6 +73,8 @@ class OffsetReader:
                     found[each.partition] = each.offset
         except KafkaException as error:
             reasons = {each.partition: reason(error) for each in partitions}
+        else:
+            self._stall.over()
         for each in partitions:
             if each.partition not in found:
                 unknown[f"partitions.{each.partition}.{field}"] = reasons.get(each.partition, NO_COMMIT)
