@@ -63,6 +63,11 @@ FOUND = """## What the runs found
 - Under that load Kafka's controller took its own broker for dead, which answered "not coordinator" for 45 s, and a run was given up (stream, seed 39); Kafka, RabbitMQ or a part of the run was not up in time (queue 26,
   network 23, function 27 and 45, stream 40). These six were run again when there was less other work.
 - Under the same load the process manager did not answer within 5 s, which ended a long run. A run waits 30 s for it now.
+- Kafka was taken for dead while a fault's end was starting it: for seconds, on a busy machine, its program was there without a process (stream, seed 53). A service that is stopped or started on purpose is not judged
+  until its process runs. The seed was run again.
+- A soak of two hours at 1,000 events/s ended at 6,096 s: after the twelfth stop of the broker the sender's client never connected again, and 200,000 events timed out. A broker that stops or starts may answer that the
+  cluster has no brokers; librdkafka (2.10 and later) then forgets the one it knows, and sometimes for good (its issue 5301, open). Sender, results and the monitor of offsets replace such a client now: no answer
+  for 20 s while a new client has one.
 - In the sim world a member that was frozen when Redis or the broker went away never served again.
 - Beside chaos, hostile input: a record that is not UTF-8, nests deeply or has integers beyond 64 bits ended every process that read it.
 - `python -m tests.faults --first 1 --seeds 10000` plays the control plane of consumer groups (processes and pods), queues, pub/sub networks and functions in virtual time, 2,000 seeds each
@@ -92,7 +97,8 @@ There a drain of a pub/sub network was given up after 30 s, although one job tak
 - Steps of the clock are not injected live; `python -m tests.faults` plays them in virtual time. A live step for one program needs a library that is loaded into it (libfaketime), which is not installed here. What a step
   would hit: ticks are due by the wall clock, because all processes of a run share its start; a step back delays the next tick by as much, a step forward makes ticks missed. Records of events and replicas have
   wall-clock times, and the controller's time-outs of plans and replicas are measured by it. Service times, sessions, and waits for brokers and services are measured by monotonic clocks.
-- A soak of two hours (`python tests/bench/soak.py`).
+- A soak of two hours (`python tests/bench/soak.py`) to its end. Until 6,096 s (above) memory was flat: means over twenty minutes, from the third to the fifth, of the sender 633 to 635 MB, the run's command 328 to 330,
+  the process manager 42; at the age of 30 to 90 s, early and late in the run, workers 67 and 67 MB, controllers 74 and 74. Conservation has no figure: the run has no verdict.
 """
 
 
