@@ -7,11 +7,11 @@ user's file, which imports ``penstock.controller…``, thereby works in both.
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import InspectLoader, Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 FOLDERS = (
     "controller", "producers", "consumers", "functions", "pipelines", "simulator", "infra", "report", "experiments",
@@ -34,6 +34,13 @@ class _OtherName(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # the import system has set that of the longer name
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """For ``python -m``."""
+        del fullname
+        spec = find_spec(self._name)
+        assert spec is not None and isinstance(spec.loader, InspectLoader)
+        return spec.loader.get_code(self._name)
 
 
 class _Names(MetaPathFinder):
