@@ -25,10 +25,10 @@ from tests.test_layout import PACKAGES
 ROOT = Path(__file__).resolve().parents[1]
 MODULES = ("controller", "controller.loop", "functions", "functions.pod", "producers", "producers.send", "penstock")
 KINDS = {
-    "stream": ("binpack-workload-1", "--scaler=hpa", "--from=420"),
-    "queue": ("multiqueue", "--scaler=multiqueue-damped", "--no-spark"),
-    "network": ("pubsub-mintime", "--scaler=min-time", "--speed=20", "--no-spark"),
-    "function": ("amesos-document", "--scaler=amesos", "--set=workload.scale=0.05", "--no-spark"),
+    "stream": ("binpack-workload-1", "--scaler=hpa", "--from=420", "--seconds=10"),
+    "queue": ("multiqueue", "--scaler=multiqueue-damped", "--seconds=10", "--no-spark"),
+    "network": ("pubsub-mintime", "--scaler=min-time", "--speed=20", "--seconds=240", "--no-spark"),
+    "function": ("amesos-document", "--scaler=amesos", "--set=workload.scale=0.05", "--seconds=10", "--no-spark"),
 }
 """A run of each kind of fleet; one of them with Spark."""
 SCALER = """
@@ -197,7 +197,7 @@ def test_live_runs_of_every_kind_of_fleet(installed: Installed) -> None:
     assert up.returncode == 0, up.stderr
     try:
         for options in KINDS.values():
-            done = installed.run("-m", "penstock", "run", *options, "--world=local", "--seconds=10", "--json")
+            done = installed.run("-m", "penstock", "run", *options, "--world=local", "--json")
             assert done.returncode == 0, done.stderr
             (run,) = found(done.stdout)["runs"]
             counts = found((installed.folder / "runs" / run["run"] / "summary.json").read_text())["conservation"]
