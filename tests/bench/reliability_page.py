@@ -91,7 +91,7 @@ There a drain of a pub/sub network was given up after 30 s, although one job tak
 
 ## What was not run
 
-- A hundred live seeds per kind: the table above has all that were run. Kubernetes has `kill-worker`, `kill-controller`, `blind-monitor` and for some kinds `kill-forwarder` or `kill-dataflow`.
+- Kubernetes has `kill-worker`, `kill-controller`, `blind-monitor` and for some kinds `kill-forwarder` or `kill-dataflow`.
 - Live cuts of the network: `cut-workers` from Kafka (consumer groups) or RabbitMQ (queues, networks), `cut-controller` from Kafka. Cuts from Redis and the gateway, and of one worker alone, are played by
   `python -m tests.faults` only, in virtual time. `fill-disk` hits the files of the controller; a full disk of a broker is not injected.
 - Steps of the clock are not injected live; `python -m tests.faults` plays them in virtual time. A live step for one program needs a library that is loaded into it (libfaketime), which is not installed here. What a step
