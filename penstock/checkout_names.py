@@ -21,7 +21,7 @@ KERNEL = "penstock."
 
 
 class _OtherName(Loader):
-    """The module of the shorter name, imported if nobody has yet."""
+    """Loads the module of the shorter name."""
 
     def __init__(self, name: str) -> None:
         self._name = name

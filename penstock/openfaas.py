@@ -1,6 +1,6 @@
 """The records of the OpenFaaS provider API (``/system/…``), and how a function of a pipeline is deployed with it.
 
-Field names on the wire are OpenFaaS' own. What Penstock's gateway tells besides is in ``penstock.function_messages``.
+Field names on the wire are OpenFaaS' own. Messages of Penstock's own are in ``penstock.function_messages``.
 """
 
 from collections.abc import Mapping

@@ -18,8 +18,8 @@ import pytest
 from controller.scalers import rps
 from hatch_build import KERNEL, Names, rename
 from infra.local.orphans import stop_marked
-from infra.local.settings import ServiceSettings
 from penstock.checkout_names import FOLDERS
+from tests.infra.commanding import any_ports
 from tests.test_layout import PACKAGES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -141,7 +141,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
         "PENSTOCK_STATE": str(folder / "state"),
         "PENSTOCK_RUNS": str(folder / "runs"),
         "PENSTOCK_JARS": os.environ.get("PENSTOCK_JARS", str(ROOT / ".penstock" / "jars")),
-        **dict.fromkeys(ports(), "0"),
+        **any_ports(),
     }
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -156,10 +156,6 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
 
 def found(text: str) -> Any:
     return msgspec.json.decode(text)
-
-
-def ports() -> list[str]:
-    return [f"PENSTOCK_{name.upper()}" for name in ServiceSettings.model_fields if name.endswith("_port")]
 
 
 @pytest.mark.long

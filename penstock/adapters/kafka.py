@@ -4,9 +4,10 @@ Consumers made here are assigned by hand and never join a group.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import (
@@ -64,22 +65,30 @@ class Stall:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
-        self._since_s = time.monotonic()
+        self._since_s = self._probed_s = time.monotonic()
+        self._lost_since_s: float | None = None
 
     def over(self) -> None:
         """The client has an answer, or waits for none."""
         self._since_s = time.monotonic()
 
     def is_lost(self) -> bool:
-        """Whether the client has had no answer for ``STALLED_S`` and a new one has. Asks the broker as seldom."""
-        if time.monotonic() - self._since_s < STALLED_S:
-            return False
-        self.over()
-        try:
+        """Whether the client has had no answer for ``STALLED_S`` and a new client had one. Returns at once: a thread
+        asks the broker, once in ``STALLED_S`` at most.
+        """
+        since_s, now_s = self._since_s, time.monotonic()
+        if self._lost_since_s == since_s:
+            self.over()
+            return True
+        if now_s - max(since_s, self._probed_s) >= STALLED_S:
+            self._probed_s = now_s
+            threading.Thread(target=self._probe, args=(since_s,), daemon=True).start()
+        return False
+
+    def _probe(self, since_s: float) -> None:
+        with suppress(BrokerAwayError):
             topics_of(self._bootstrap, PROBE_TIMEOUT_S)
-        except BrokerAwayError:
-            return False
-        return True
+            self._lost_since_s = since_s
 
 
 def make_consumer(bootstrap: str, group: str, log: logging.Logger | None = None, **settings: Any) -> Consumer:
