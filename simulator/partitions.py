@@ -110,11 +110,12 @@ class PartitionedEvents:
         self._busy_s += busy_s
         return self._finished, self._late, self._busy_s
 
-    def late_counter(self, limit_s: float) -> Callable[[float], int]:
-        """A function of the time that counts events that have finished by then and took longer than ``limit_s``; apart
-        from ``count_finished``. For a schedule that is added at once.
+    def late_counter(self, limit_s: float, from_s: float = 0.0) -> Callable[[float], int]:
+        """A function of the time that counts events that have finished by then and took longer than ``limit_s``, of
+        those that arrive from ``from_s`` on; apart from ``count_finished``. For a schedule that is added at once.
         """
-        counted, late = np.zeros(len(self.partitions), np.int64), 0
+        before = self.events["partition"][self.events["arrival_s"] < from_s]
+        counted, late = np.bincount(before, minlength=len(self.partitions)).astype(np.int64), 0
 
         def late_by(at_s: float) -> int:
             nonlocal late
@@ -225,10 +226,14 @@ class PartitionedEvents:
         columns = {name: column[out] for name, column in columns.items()}
         return EventTable(**columns, workers=workers, queues=queues, stages=(STAGE,))
 
-    def response_s(self) -> Floats:
-        """Response time of every event, in no order, when all are finished; of several deliveries, each."""
-        last_s = self.events["finished_s"] - self.events["arrival_s"]
-        return np.concatenate([last_s, *(table.finished_s - table.intended_s for table in self.redelivered)])
+    def response_s(self, from_s: float = 0.0) -> Floats:
+        """Response time of every event that arrives from ``from_s`` on, in no order, when all are finished; of several
+        deliveries, each.
+        """
+        arrived = self.events[self.events["arrival_s"] >= from_s]
+        last_s = arrived["finished_s"] - arrived["arrival_s"]
+        again = ((table.finished_s - table.intended_s)[table.intended_s >= from_s] for table in self.redelivered)
+        return np.concatenate([last_s, *again])
 
     def table(self, at_s: float, rows: Ints | None = None) -> EventTable:
         """Results that exist at ``at_s``, by event id: all, or those of these rows."""

@@ -52,8 +52,12 @@ def constant_fleet(parts: Mapping[PartName, Part], request: AdviceRequest, carry
     def keeps(replicas: int) -> bool:
         return _all_meet(
             [
-                Trial(spec=_constant(parts[name].experiment, replicas, seed), schedule=str(parts[name].schedules[seed]))
-                for name in PARTS
+                Trial(
+                    spec=_constant(part.experiment, replicas, seed),
+                    schedule=str(part.schedules[seed]),
+                    lead_in_s=part.lead_in_s,
+                )
+                for part in (parts[name] for name in PARTS)
                 for seed in seeds_of(request)
             ],
             request.share,

@@ -1,5 +1,5 @@
 """The trace in two parts: settings are chosen on the first one and proven on the rest. Of a long first part, most
-settings are tried on an excerpt only.
+settings are tried on an excerpt only. Each part begins with a lead-in, which is played and not counted.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,10 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.schedule import Schedule
 
+LEAD_IN_S: Final = 60
+"""A recorded fleet was running when the part begins: its scaler had the replicas that the load needed, and full windows
+of observations.
+"""
 SHORTEST_S: Final = 10
 """Of a part."""
 EXCERPT_S: Final = 3600
@@ -47,9 +51,11 @@ def parts_of(
             f"{plan.trace.path}: {seconds} s, of which settings are chosen on {split_s} s: each part needs at least "
             f"{SHORTEST_S} s; give a longer trace, or another --chosen-on"
         )
-    spans: dict[PartName, Sequence[Span]] = {"first": [(0, split_s)], "rest": [(split_s, seconds)]}
+    parts: dict[PartName, Sequence[Span]] = {"first": [(0, split_s)], "rest": [(split_s, seconds)]}
     if excerpt := excerpt_of(plan.trace.rate_per_s[:split_s]):
-        spans["excerpt"] = excerpt
+        parts["excerpt"] = excerpt
+    lead_ins = {name: lead_in_of(each[0]) for name, each in parts.items()}
+    spans: dict[PartName, Sequence[Span]] = {name: [lead_ins[name], *each] for name, each in parts.items()}
     files: dict[PartName, dict[int, Path]] = {name: {} for name in spans}
     for seed in seeds_of(request):
         spec = run_spec(plan.experiment, scaler, replace(options, seed=seed), run="advise")
@@ -63,9 +69,18 @@ def parts_of(
         name: Part(
             on_trace(plan.experiment, request, _cut_trace(plan.trace, spans[name]), folder / f"{name}.csv"),
             files[name],
+            float(lead_ins[name][1] - lead_ins[name][0]),
         )
         for name in spans
     }
+
+
+def lead_in_of(span: Span) -> Span:
+    """The minute before it; of what begins with the trace its own first minute, which is then played twice."""
+    from_s, to_s = span
+    length_s = min(LEAD_IN_S, to_s - from_s)
+    begin_s = from_s - length_s if from_s >= length_s else from_s
+    return begin_s, begin_s + length_s
 
 
 def excerpt_of(rate_per_s: Floats) -> list[Span]:

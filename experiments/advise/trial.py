@@ -37,17 +37,18 @@ NO_LIMITS: Final = Limits()
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """``schedule``: the file with its arrivals."""
+    """``schedule``: the file with its arrivals. ``lead_in_s``: the begin of the run, which is not counted."""
 
     spec: RunSpec
     schedule: str
+    lead_in_s: float = 0.0
     limits: Limits = NO_LIMITS
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """``slo_share``: of all events; 0 where some are never finished. ``p99_s``: nearest rank, None then. ``error``: of
-    a scaler that failed on a tick, whose figures are those of its holds. ``given_up``: it exceeded its limits; share
-    and cost are then those so far, the cost in proportion to the whole length, and neither is proven.
+    """``slo_share``: of the events that are counted; 0 where some are never finished. ``p99_s``: nearest rank, None
+    then. ``error``: of a scaler that failed on a tick, whose figures are those of its holds. ``given_up``: it exceeded
+    its limits; share and cost are then those so far, the cost in proportion to the whole length, and neither is proven.
     """
 
     slo_share: float
@@ -69,20 +70,21 @@ class _GivenUpError(Exception):
 
 
 class _Watch:
-    """Compares a run with its limits, now and then after a tick."""
+    """Compares a run with its limits, now and then after a tick. ``events``: of those that are counted."""
 
     def __init__(self, trial: Trial, engine: StreamEngine, events: int) -> None:
-        self._limits, self._events, self._length_s = trial.limits, events, trial.spec.duration_s
+        self._limits, self._events, self._from_s = trial.limits, events, trial.lead_in_s
+        self._length_s = trial.spec.duration_s - self._from_s
         self._every_s = self._length_s / LOOKED_AT
-        self._next_s = self._every_s
-        self._late_by = engine.topic.late_counter(trial.spec.slo_s)
+        self._next_s = self._from_s + self._every_s
+        self._late_by = engine.topic.late_counter(trial.spec.slo_s, self._from_s)
         self._before_s = self._replica_s = 0.0
         self._replicas = trial.spec.initial_replicas
 
     def after_tick(self, record: TickRecord) -> None:
         """Raise ``_GivenUpError`` over a limit. Replicas count as of the tick before."""
         now_s = record.time_s
-        self._replica_s += self._replicas * (now_s - self._before_s)
+        self._replica_s += self._replicas * max(0.0, now_s - max(self._before_s, self._from_s))
         self._before_s, self._replicas = now_s, record.observation.replicas.current
         if now_s < self._next_s:
             return
@@ -90,7 +92,7 @@ class _Watch:
         late, limits = self._late_by(now_s), self._limits
         if late <= limits.late_share * self._events and self._replica_s <= 60 * limits.replica_minutes:
             return
-        done = now_s / self._length_s
+        done = (now_s - self._from_s) / self._length_s
         raise _GivenUpError(
             Outcome(
                 slo_share=max(0.0, 1 - late / (done * self._events)),
@@ -104,7 +106,7 @@ def simulate(trial: Trial) -> Outcome:
     """Simulate it to the end of its last event, or until it is given up."""
     spec, schedule = trial.spec, _schedule(trial.schedule)
     engine = make_engine(spec, schedule, service_s=_service_s(spec, trial.schedule))
-    watch = None if trial.limits == NO_LIMITS else _Watch(trial, engine, len(schedule))
+    watch = None if trial.limits == NO_LIMITS else _Watch(trial, engine, _counted(schedule, trial.lead_in_s))
     try:
         ticks = play(
             spec,
@@ -117,8 +119,8 @@ def simulate(trial: Trial) -> Outcome:
         return given_up.outcome
     except PenstockError as unfinished:
         return Outcome(slo_share=0.0, replica_minutes=0.0, error=str(unfinished))
-    response_s = engine.topic.response_s()
-    replica_minutes = replica_seconds(engine.actuator.events(), 0, nanos(spec.duration_s)) / 60
+    response_s = engine.topic.response_s(trial.lead_in_s)
+    replica_minutes = replica_seconds(engine.actuator.events(), nanos(trial.lead_in_s), nanos(spec.duration_s)) / 60
     error = next(iter(ticks[0].errors.values())) if ticks else ""
     if not len(response_s):
         return Outcome(slo_share=1.0, replica_minutes=replica_minutes, error=error)
@@ -128,6 +130,10 @@ def simulate(trial: Trial) -> Outcome:
         p99_s=float(np.quantile(response_s, 0.99, method="inverted_cdf")),
         error=error,
     )
+
+
+def _counted(schedule: Schedule, from_s: float) -> int:
+    return len(schedule) - int(np.searchsorted(schedule.intended_offset_ns, nanos(from_s)))
 
 
 @lru_cache(maxsize=REMEMBERED)

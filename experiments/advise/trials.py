@@ -30,15 +30,16 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the trace: the experiment on it, and the file of its arrivals by seed."""
+    """A part of the trace: the experiment on it, and the file of its arrivals by seed. Both begin with the lead-in."""
 
     experiment: Experiment
     schedules: Mapping[int, Path]
+    lead_in_s: float
 
     @property
     def minutes(self) -> float:
-        """Its length."""
-        return self.experiment.seconds / 60
+        """Its length without the lead-in."""
+        return (self.experiment.seconds - self.lead_in_s) / 60
 
 
 class Trials:
@@ -105,8 +106,9 @@ class Trials:
 
     def trial(self, wanted: Wanted, limits: Limits = NO_LIMITS) -> Trial:
         """What a worker carries out."""
-        schedule = self.parts[wanted.part].schedules[wanted.seed]
-        return Trial(spec=self.spec(wanted), schedule=str(schedule), limits=limits)
+        part = self.parts[wanted.part]
+        schedule = str(part.schedules[wanted.seed])
+        return Trial(spec=self.spec(wanted), schedule=schedule, lead_in_s=part.lead_in_s, limits=limits)
 
     def measure(self, wanted: Iterable[Wanted], carry_out: CarryOut, limits: Limits = NO_LIMITS) -> None:
         """Carry out what was not tried yet; a setting that the scaler refuses has no outcome."""

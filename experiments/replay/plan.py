@@ -46,6 +46,8 @@ WORKLOAD: Final = "trace:path="
 RECORDED: Final = "as recorded"
 
 INITIAL_UTILISATION: Final = 0.8
+STARTING_S: Final = (10, 60)
+"""A trace that begins within a spike was recorded with a fleet that had the replicas for it, or was about to."""
 HOPELESS_S: Final = 600.0
 BUSIEST_S: Final = 60
 """A partition or a fleet that is overloaded for this long builds a backlog that breaks any SLO."""
@@ -279,8 +281,10 @@ def _give_rps_a_target(parameters: dict[str, str], service_time_s: float) -> Non
 
 
 def _initial_replicas(trace: OwnTrace, service_rate_per_s: float, max_replicas: int) -> int:
-    """Replicas that are 80 % busy at the mean rate of the first minute: a recorded fleet did not start from 1."""
-    first_per_s = float(trace.rate_per_s[:BUSIEST_S].mean())
+    """Replicas that are 80 % busy at the mean rate of the first ten seconds or of the first minute, the higher one: a
+    recorded fleet did not start from 1.
+    """
+    first_per_s = max(float(trace.rate_per_s[:seconds].mean()) for seconds in STARTING_S)
     return min(max_replicas, max(1, math.ceil(first_per_s / (INITIAL_UTILISATION * service_rate_per_s))))
 
 

@@ -47,7 +47,7 @@ class TraceRequest:
     partitions: Annotated[int | None, _fleet(help="Partitions (default: the trace's, else 5).")] = None
     max_replicas: Annotated[int | None, _fleet(help="Limit of the fleet (default: one per partition).")] = None
     initial_replicas: Annotated[
-        int | None, _fleet(help="Replicas at the start (default: 80 % busy in the trace's first minute).")
+        int | None, _fleet(help="Replicas at the start (default: 80 % busy in the trace's first 10 s or minute).")
     ] = None
     start_up: Annotated[float, _fleet_time(help="From request of a replica to its joining.")] = START_UP_S
     price: Annotated[float, _fleet(help="Price per replica-hour.")] = 0.04

@@ -203,7 +203,7 @@ def _in_hindsight(session: Session, run_trials: CarryOut, folder: Path) -> list[
     """
     first, rest = session.parts["first"], session.parts["rest"]
     experiment = dataclasses.replace(rest.experiment, common=first.experiment.common)
-    searched = Part(experiment, rest.schedules)
+    searched = Part(experiment, rest.schedules, rest.lead_in_s)
     trials = Trials({"first": searched, "rest": searched}, session.options, folder / "hindsight.jsonl")
     share = session.request.share
     Search(trials, run_trials, wanted_share=share, seeds=PROVING).choose(

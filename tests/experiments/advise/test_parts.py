@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from experiments.advise.parts import EXCERPT_S, excerpt_of
+from experiments.advise.parts import EXCERPT_S, Span, excerpt_of, lead_in_of
 
 
 def test_a_short_load_has_none() -> None:
@@ -28,3 +28,12 @@ def test_spikes_are_as_frequent_as_in_the_whole() -> None:
     rate_per_s[spikes] = 700.0
     taken = np.concatenate([spikes[from_s:to_s] for from_s, to_s in excerpt_of(rate_per_s)])
     assert taken.sum() == 60, "one of twelve in a twelfth of the time"
+
+
+@pytest.mark.parametrize(
+    ("span", "lead_in"),
+    [((300, 600), (240, 300)), ((0, 300), (0, 60)), ((20, 300), (20, 80)), ((0, 40), (0, 40))],
+    ids=["the minute before", "begin of the trace", "less than a minute before", "a short part"],
+)
+def test_the_lead_in_is_the_minute_before_or_the_first_one(span: Span, lead_in: Span) -> None:
+    assert lead_in_of(span) == lead_in

@@ -12,8 +12,10 @@ from experiments.advise.request import AdviceRequest
 from experiments.advise.session import prepare
 from experiments.advise.trial import Limits, Trial, simulate
 from experiments.advise.trials import Trials, Wanted
+from penstock.measures import replica_seconds
 from penstock.registry import make_scaler
 from penstock.schedule import Schedule
+from simulator.clock import nanos
 from simulator.in_memory_run import run_to_end
 from simulator.stream import make_engine
 
@@ -40,10 +42,13 @@ def test_a_trial_has_the_figures_of_a_run_with_all_its_results(trial: Trial) -> 
         msgspec.structs.replace(trial.spec, seed=2),
     ):
         run = run_to_end(spec, make_engine(spec, Schedule.read(Path(trial.schedule))), make_scaler(spec.scaler))
-        response_s = run.responses()[1]
-        for _ in range(2):  # with service times that are drawn, and with those that are remembered
-            outcome = simulate(msgspec.structs.replace(trial, spec=spec))
-            assert outcome.replica_minutes == run.replica_minutes()
+        intended_s, response_s = run.responses()
+        # The first time with service times that are drawn, then with those that are remembered.
+        for lead_in_s in (0.0, trial.lead_in_s):
+            outcome = simulate(msgspec.structs.replace(trial, spec=spec, lead_in_s=lead_in_s))
+            response_s = response_s[intended_s >= lead_in_s]
+            cost = replica_seconds(run.events, nanos(lead_in_s), nanos(spec.duration_s)) / 60
+            assert outcome.replica_minutes == cost
             assert outcome.slo_share == (response_s <= spec.slo_s + TOLERANCE_S).mean()
             assert outcome.p99_s == np.quantile(response_s, 0.99, method="inverted_cdf")
 
