@@ -66,7 +66,7 @@ FOUND = """## What the runs found
 - Kafka was taken for dead while a fault's end was starting it: for seconds, on a busy machine, its program was there without a process (stream, seed 53). A service that is stopped or started on purpose is not judged
   until its process runs. The seed was run again.
 - A soak of two hours at 1,000 events/s ended at 6,096 s: after the twelfth stop of the broker the sender's client never connected again, and 200,000 events timed out. A broker that stops or starts may answer that the
-  cluster has no brokers; librdkafka (2.10 and later) then forgets the one it knows, and sometimes for good (its issue 5301, open). Sender, results and the monitor of offsets replace such a client now: no answer
+  cluster has no brokers; librdkafka (2.10 and later) then forgets the one it knows, and sometimes for good (its issue 5301, open). Sender, results, the connector of pipelines and the monitor of offsets replace such a client now: no answer
   for 20 s while a new client has one.
 - In the sim world a member that was frozen when Redis or the broker went away never served again.
 - Beside chaos, hostile input: a record that is not UTF-8, nests deeply or has integers beyond 64 bits ended every process that read it.

@@ -92,6 +92,10 @@ class Broker:
         commits = self._history[0][1] if self.stale_until > self.kernel.now_ns and self._history else self.commits
         return commits.get((group, topic, partition), -1001)
 
+    def topic(self, name: str) -> Any:
+        """Its metadata."""
+        return SimpleNamespace(partitions=dict.fromkeys(range(len(self.logs[name]))))
+
     def read_end(self, topic: str, partition: int) -> int:
         if self.stale_until > self.kernel.now_ns and self._history:
             return self._history[0][2][topic][partition]
@@ -631,6 +635,9 @@ class Consumer:
             ],
             timeout,
         )
+
+    def list_topics(self, topic: str, timeout: float) -> Any:
+        return self._ask("topics", lambda: SimpleNamespace(topics={topic: self.broker.topic(topic)}), timeout)
 
     def offsets_for_times(self, partitions: Sequence[Any], timeout: float) -> Any:
         return self._ask(

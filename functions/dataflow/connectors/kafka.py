@@ -17,11 +17,14 @@ from functions.dataflow.request import Delivery
 from penstock.adapters.kafka import (
     OFFSET_BEGINNING,
     TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
     KafkaError,
     KafkaException,
     Message,
+    Stall,
     TopicPartition,
     make_consumer,
+    partitions_of,
     reason,
 )
 
@@ -33,6 +36,9 @@ BATCH: Final = 500
 COMMIT_INTERVAL_S: Final = 0.02
 BACKOFF_S: Final = 0.5
 REQUEST_TIMEOUT_S: Final = 5.0
+QUIET_S: Final = 5.0
+"""Nothing to read for so long: the topic is empty, or the client has lost its broker, which one request tells."""
+LOOK_TIMEOUT_S: Final = 1.0
 
 
 class KafkaConnector(ThreadedConnector):
@@ -42,21 +48,18 @@ class KafkaConnector(ThreadedConnector):
         self, *, bootstrap: str, topic: str, group: str, partitions: int, client_id: str, seen: Mapping[str, int]
     ) -> None:
         super().__init__()
-        self._topic = topic
-        self._consumer = make_consumer(
-            bootstrap,
-            group,
-            log,
-            client_id=client_id,
-            socket_timeout_ms=round(REQUEST_TIMEOUT_S * 1000),
-            on_commit=self._committed,
-        )
+        self._topic, self._bootstrap, self._group, self._client_id = topic, bootstrap, group, client_id
+        self._consumer = self._connect()
+        self._stall = Stall(bootstrap)
+        self._heard_s = time.monotonic()
         self._seen = {int(partition): offset for partition, offset in seen.items()}
         self._next = dict(self._seen)
         self._open: dict[int, tuple[deque[int], set[int]]] = {each: (deque(), set()) for each in range(partitions)}
         """By partition: offsets that may not be committed yet, in order, and those whose requests have left."""
         self._lock = threading.Lock()
         self._committable: dict[int, int] = {}
+        self._asked: dict[int, int] = {}
+        """Offsets whose commit was requested last."""
         self._reading = True
 
     async def start(self, receive: Receive, full: Callable[[], bool]) -> asyncio.Future[None]:
@@ -106,7 +109,7 @@ class KafkaConnector(ThreadedConnector):
 
     def _run(self, hand_over: Callable[[Sequence[Message]], None], full: Callable[[], bool]) -> None:
         try:
-            self._assign()
+            self._assign({})
             committed_s = 0.0
             while not self._stopping.is_set():
                 if time.monotonic() - committed_s >= COMMIT_INTERVAL_S:
@@ -121,10 +124,44 @@ class KafkaConnector(ThreadedConnector):
         finally:
             self._consumer.close()
 
+    def _connect(self) -> Consumer:
+        return make_consumer(
+            self._bootstrap,
+            self._group,
+            log,
+            client_id=self._client_id,
+            socket_timeout_ms=round(REQUEST_TIMEOUT_S * 1000),
+            on_commit=self._committed,
+        )
+
+    def _renew(self) -> None:
+        """A new client in place of one that has lost its broker: offsets whose commit may be lost are committed again."""
+        log.warning("the client has lost the broker: a new one reads on")
+        lost, self._consumer = self._consumer, self._connect()
+        lost.close()
+        self._restore(self._asked)
+
+    def _look(self) -> None:
+        """Read on with a new client if this one has lost its broker."""
+        if time.monotonic() - self._heard_s < QUIET_S:
+            return
+        try:
+            partitions_of(self._consumer, self._topic, LOOK_TIMEOUT_S)
+        except KafkaException:
+            if self._stall.is_lost():
+                self._renew()
+                self._assign(self._next)
+        else:
+            self._stall.over()
+        self._heard_s = time.monotonic()
+
     def _read(self, hand_over: Callable[[Sequence[Message]], None]) -> None:
         first = self._consumer.poll(WAIT_S)
         if first is None:
+            self._look()
             return
+        self._heard_s = time.monotonic()
+        self._stall.over()
         messages = []
         for message in (first, *self._consumer.consume(BATCH, timeout=0)):
             error = message.error()
@@ -135,19 +172,25 @@ class KafkaConnector(ThreadedConnector):
         if messages:
             hand_over(messages)
 
-    def _assign(self) -> None:
-        """Start at the committed offsets, once the broker has answered."""
+    def _assign(self, read: Mapping[int, int]) -> None:
+        """Start at the committed offsets, once the broker has answered; later where this process has read on: ``read``
+        has the next offset by partition.
+        """
         wanted = [TopicPartition(self._topic, partition) for partition in self._open]
         while not self._stopping.is_set():
             try:
                 found = self._consumer.committed(wanted, timeout=REQUEST_TIMEOUT_S)
             except KafkaException as error:
                 log.warning("broker is away: %s", reason(error))
+                if self._stall.is_lost():
+                    self._renew()
                 self._stopping.wait(BACKOFF_S)
                 continue
+            self._stall.over()
             for each in found:
                 if each.offset < 0:
                     each.offset = OFFSET_BEGINNING
+                each.offset = max(each.offset, read.get(each.partition, OFFSET_BEGINNING))
             self._consumer.assign(found)
             return
 
@@ -156,6 +199,7 @@ class KafkaConnector(ThreadedConnector):
             offsets, self._committable = self._committable, {}
         if not offsets:
             return
+        self._asked |= offsets
         ready = [TopicPartition(self._topic, partition, offset) for partition, offset in offsets.items()]
         try:
             self._consumer.commit(offsets=ready, asynchronous=not at_once)  # type: ignore[call-overload]
