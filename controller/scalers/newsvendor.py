@@ -196,7 +196,7 @@ class NewsvendorParameters(StreamParameters):
     calibrate: bool = True
 
     @property
-    def told(self) -> Believed:
+    def configured(self) -> Believed:
         """The beliefs at the start."""
         return Believed(self.service_rate_per_s, self.start_up_s, self.rebalance_time_s)
 
@@ -435,7 +435,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         """Learn from the interval, score all candidates, take the cheapest."""
         p, observed = self.parameters, tick.observation
         beliefs = state.beliefs.updated(observed)
-        believed = beliefs.believed(p.told) if p.calibrate else p.told
+        believed = beliefs.believed(p.configured) if p.calibrate else p.configured
         fleet = Fleet.of(p, believed)
         try:
             slots = arrivals(tick)

@@ -31,7 +31,7 @@ class RpsParameters(Parameters):
 
     candidates: ClassVar[Mapping[str, Candidates]] = {
         "target_per_replica_per_s": Candidates((0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9), ("service_rate_per_s",)),
-        "decision_interval_s": Candidates((1.0, 2.5, 5.0, 15.0, 30.0)),
+        "decision_interval_s": Candidates((0.5, 1.0, 2.5, 5.0, 15.0)),
     }
     target_per_replica_per_s: Positive | None = None
     target_by_fleet_per_s: Mapping[str, Positive] = field(default_factory=dict)

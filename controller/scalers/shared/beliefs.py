@@ -1,4 +1,4 @@
-"""What a scaler of a consumer group believes of its replicas: what it was told, until enough of it is measured.
+"""What a scaler of a consumer group believes of its replicas: the configured values, until enough is measured.
 
 Medians of the last measurements, so that a single slow start or a stalled replica moves nothing. No clock, no I/O.
 """
@@ -14,15 +14,15 @@ from penstock.contracts import StreamObservation
 RATES: Final = 15
 """Service rates that the median is of."""
 LEAST_RATES: Final = 5
-"""With fewer of them, what was told counts."""
+"""With fewer of them, the configured rate counts."""
 LEAST_EVENTS: Final = 20
 """Finished events between two observations from which a service rate is computed."""
 LEAST_TIMES: Final = 3
-"""With fewer measured times, what was told counts as one of them."""
+"""With fewer measured times, the configured one counts as one of them."""
 
 
 class Believed(NamedTuple):
-    """The values to decide with. ``measured``: how many measurements each is of, in this order; 0 is told."""
+    """The values to decide with. ``measured``: how many measurements each is of, in this order; 0: configured."""
 
     service_rate_per_s: float
     start_up_s: float
@@ -60,17 +60,17 @@ class Beliefs(msgspec.Struct, frozen=True):
             observed.rebalances_s or self.rebalances_s,
         )
 
-    def believed(self, told: Believed) -> Believed:
+    def believed(self, configured: Believed) -> Believed:
         """The values to decide with."""
         rates = self.rates_per_s if len(self.rates_per_s) >= LEAST_RATES else ()
         return Believed(
-            median(rates) if rates else told.service_rate_per_s,
-            _typical_s(told.start_up_s, self.start_ups_s),
-            _typical_s(told.rebalance_time_s, self.rebalances_s),
+            median(rates) if rates else configured.service_rate_per_s,
+            _typical_s(configured.start_up_s, self.start_ups_s),
+            _typical_s(configured.rebalance_time_s, self.rebalances_s),
             (len(rates), len(self.start_ups_s), len(self.rebalances_s)),
         )
 
 
-def _typical_s(told_s: float, measured_s: Sequence[float]) -> float:
-    """The median of what was measured; among few, what was told counts as one."""
-    return median(measured_s if len(measured_s) >= LEAST_TIMES else (told_s, *measured_s))
+def _typical_s(configured_s: float, measured_s: Sequence[float]) -> float:
+    """The median of the measured times; among few, the configured one counts as one."""
+    return median(measured_s if len(measured_s) >= LEAST_TIMES else (configured_s, *measured_s))
