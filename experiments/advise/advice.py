@@ -26,7 +26,9 @@ from report.wording import duration, money, one_decimal, share
 DURATIONS: Final = ("service_time", "start_up")
 """Options of a trace, beside the SLO, that are times."""
 MARKS: Final = {"kept": "[green]✓", "close": "[yellow]≈", "missed": "[red]✗"}
-CLOSE_MEANS: Final = "keeps the share, but not with a tenth of the allowed late events to spare by every seed"
+CLOSE_MEANS: Final = (
+    "keeps the share, but not with a tenth of the allowed late events to spare on the mean of the seeds"
+)
 NEARLY: Final = 1.1
 """A scaler of Kubernetes that costs at most so many times the cheapest is worth its YAML."""
 

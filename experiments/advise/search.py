@@ -6,6 +6,7 @@ longer win is given up.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import inf
+from statistics import mean
 from typing import Final
 
 import msgspec
@@ -54,7 +55,7 @@ STEPS: Final = 3
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that was chosen on the first part, by seed: share of events within the SLO on each part, and cost on
-    the rest. ``met``: every share reaches the wanted one. ``p99_s``: the highest on the rest.
+    the rest. ``met``: proven. ``p99_s``: the highest on the rest.
     """
 
     scaler: str
@@ -77,7 +78,9 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Search:
-    """Of one request. ``phase`` is called with the name of each step."""
+    """Of one request. A setting is proven if every seed keeps ``lowest_share`` on both parts (default: the wanted one)
+    and their mean ``wanted_share``, which has the margin. ``phase`` is called with the name of each step.
+    """
 
     def __init__(
         self,
@@ -86,9 +89,11 @@ class Search:
         *,
         wanted_share: float,
         seeds: Sequence[int],
+        lowest_share: float | None = None,
         phase: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._trials, self._carry_out, self._share, self._seeds = trials, carry_out, wanted_share, seeds
+        self._lowest = wanted_share if lowest_share is None else lowest_share
         self._phase = phase
         self._seen: dict[tuple[PartName, str], dict[Setting, Outcome]] = {}
         self._part: PartName = "first"
@@ -248,7 +253,7 @@ class Search:
             left = [each for each in self._cheapest(scaler) if tried[each].replica_minutes <= most]
             batch = [each for each in left if each not in known][-min(FURTHER, self._affordable("rest")) :]
             known.update(batch)
-            limits = Limits(late_share=1 - self._share, replica_minutes=own.cost)
+            limits = Limits(late_share=1 - self._lowest, replica_minutes=own.cost)
             new = self._prove([(scaler, each) for each in batch], limits)
             found += new
             if not any(each.met and each.cost < own.cost for each in new):
@@ -317,19 +322,19 @@ class Search:
         while close:
             wanted = (Wanted(*each, part, seed) for each in close for part in PARTS for seed in others)
             self._trials.measure(wanted, self._carry_out)
-            proven = {
-                scaler
-                for scaler, setting in passed
-                if setting
-                and all(self._meets(Wanted(scaler, setting, part, seed)) for part in PARTS for seed in self._seeds)
-            }
+            proofs = (self._proof(*each) for each in passed if each[1])
+            proven = {proof.scaler for proof in proofs if proof is not None and proof.met}
             close = list({each[0]: each for each in reversed(left) if each[0] not in proven}.values())
             left = [each for each in left if each not in close and each[0] not in proven]
         return [proof for each in chosen if (proof := self._proof(*each)) is not None]
 
     def _meets(self, wanted: Wanted) -> bool:
         outcome = self._trials.outcomes.get(wanted)
-        return outcome is not None and not outcome.error and outcome.slo_share >= self._share
+        return outcome is not None and not outcome.error and outcome.slo_share >= self._lowest
+
+    def _keeps(self, shares: Sequence[float]) -> bool:
+        """On one part, by all seeds."""
+        return len(shares) == len(self._seeds) and min(shares) >= self._lowest and mean(shares) >= self._share
 
     def _proof(self, scaler: str, setting: Setting) -> Proof | None:
         """None for a setting under which the scaler failed."""
@@ -344,13 +349,13 @@ class Search:
         first, rest = outcomes["first"], outcomes["rest"]
         if not rest or any(each.error for each in (*first, *rest)):
             return None
-        shares = [each.slo_share for each in (*first, *rest)]
+        first_shares, rest_shares = (tuple(each.slo_share for each in part) for part in (first, rest))
         return Proof(
             scaler=scaler,
             setting=setting,
-            met=len(shares) == 2 * len(self._seeds) and min(shares) >= self._share,
-            first_shares=tuple(each.slo_share for each in first),
-            rest_shares=tuple(each.slo_share for each in rest),
+            met=self._keeps(first_shares) and self._keeps(rest_shares),
+            first_shares=first_shares,
+            rest_shares=rest_shares,
             replica_minutes=tuple(each.replica_minutes for each in rest),
             p99_s=max((each.p99_s for each in rest if each.p99_s is not None), default=None),
         )

@@ -27,7 +27,9 @@ from penstock.registry import find_scaler, is_clairvoyant, parse_scaler
 TRIALS = "trials.jsonl"
 ADVICE = "advice.json"
 ALLOWED = 0.9
-"""Part of the late events that the SLO allows which a setting may have when it is chosen and proven."""
+"""Part of the late events that the SLO allows which a setting may have when it is chosen, and on the mean of the seeds
+when it is proven.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,14 @@ def carry_out(session: Session, phase: Callable[[str], None], told: Callable[[in
         proofs: list[Proof] = []
         # What keeps the share by a hair with these seeds may miss it with others: a margin, if that can be had.
         for wanted_share in () if session.plan.hopeless else (1 - ALLOWED * (1 - request.share), request.share):
-            search = Search(known, run_trials, wanted_share=wanted_share, seeds=seeds_of(request), phase=phase)
+            search = Search(
+                known,
+                run_trials,
+                wanted_share=wanted_share,
+                lowest_share=request.share,
+                seeds=seeds_of(request),
+                phase=phase,
+            )
             search.choose(spaces)
             proofs = search.prove(spaces)
             if any(proof.met for proof in proofs):

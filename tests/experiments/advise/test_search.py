@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from experiments.advise.search import PARTS, Search
 from experiments.advise.settings import Setting, Space
 from experiments.advise.trial import NO_LIMITS, Limits, Outcome
@@ -134,3 +136,16 @@ def test_settings_between_a_proven_one_and_those_that_failed_are_proven_too() ->
     _, search = searched(does, {"first": 5, "rest": 5})
     search.choose([space])
     assert search.prove([space])[0].cost < 3.45
+
+
+@pytest.mark.parametrize(
+    ("by_second_seed", "met"), [(0.9925, True), (0.9912, False), (0.9895, False)], ids=["kept", "no margin", "a miss"]
+)
+def test_the_margin_is_of_the_mean_and_each_seed_keeps_the_share(by_second_seed: float, met: bool) -> None:
+    def does(each: Wanted) -> tuple[float, float]:
+        return 1.0 if each.part == "first" else {1: 0.9905, 2: by_second_seed}[each.seed], 1.0
+
+    land = Landscape(does, {"first": 5, "rest": 5})
+    search = Search(cast(Trials, land), cast(Any, None), wanted_share=0.991, lowest_share=0.99, seeds=(1, 2))
+    search.choose([SPACE])
+    assert search.prove([SPACE])[0].met is met
