@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,6 +41,13 @@ def service(servers_end_soon: None) -> Iterator[PlanService]:
     running.stop()
 
 
+def assignor_of(
+    service: PlanService, replica: str, on_fallback: Callable[[str], object] = lambda _: None
+) -> PlanAssignor:
+    """With patience: on a busy machine an answer takes longer than a rebalance may wait for one."""
+    return PlanAssignor(service.url, "g", replica, timeout_s=10.0, on_fallback=on_fallback)
+
+
 def in_force(service: PlanService, groups: Groups, *members: str) -> None:
     for at_ns, member in enumerate(members):
         service.report(member, MemberReport(phase="joined", at_ns=at_ns + 1))
@@ -75,14 +82,14 @@ def rebalance(
 
 def test_each_member_of_the_plan_gets_one_group_and_newcomers_get_nothing(service: PlanService) -> None:
     in_force(service, ((0, 1, 2), (3, 4)), "r-0", "r-1")
-    members = [PlanAssignor(service.url, "g", f"r-{index}") for index in range(3)]
+    members = [assignor_of(service, f"r-{index}") for index in range(3)]
     held = rebalance(*members)
     assert held == {"r-0": (0, 1, 2), "r-1": (3, 4), "r-2": ()}
     assert [(member.epoch, member.fallback) for member in members] == [(1, "")] * 3
 
 
 def test_a_new_epoch_moves_only_what_the_plan_moves(service: PlanService) -> None:
-    members = [PlanAssignor(service.url, "g", f"r-{index}") for index in range(3)]
+    members = [assignor_of(service, f"r-{index}") for index in range(3)]
     in_force(service, ((3, 4), (0, 1, 2)), "r-0", "r-1")
     before = rebalance(*members[:2])
     in_force(service, ((1, 2), (0,), (4, 3)), "r-0", "r-1", "r-2")
@@ -93,19 +100,19 @@ def test_a_new_epoch_moves_only_what_the_plan_moves(service: PlanService) -> Non
 
 def test_fewer_members_than_groups_merge_onto_the_least_loaded(service: PlanService) -> None:
     in_force(service, ((0, 1, 2), (3,), (4,)), "r-0", "r-1", "r-2")
-    held = rebalance(PlanAssignor(service.url, "g", "r-0"), PlanAssignor(service.url, "g", "r-2"))
+    held = rebalance(assignor_of(service, "r-0"), assignor_of(service, "r-2"))
     assert held == {"r-0": (0, 1, 2), "r-2": (3, 4)}
 
 
 def test_if_nobody_of_the_plan_is_there_whoever_is_takes_the_groups(service: PlanService) -> None:
     in_force(service, ((0, 1, 2), (3, 4)), "r-0", "r-1")
-    assert rebalance(PlanAssignor(service.url, "g", "r-9")) == {"r-9": (0, 1, 2, 3, 4)}
+    assert rebalance(assignor_of(service, "r-9")) == {"r-9": (0, 1, 2, 3, 4)}
 
 
 def test_without_a_plan_the_leader_assigns_by_range_and_says_so(service: PlanService) -> None:
     reasons: list[str] = []
-    leader = PlanAssignor(service.url, "g", "r-0", on_fallback=reasons.append)
-    follower = PlanAssignor(service.url, "g", "r-1")
+    leader = assignor_of(service, "r-0", on_fallback=reasons.append)
+    follower = assignor_of(service, "r-1")
     assert rebalance(leader, follower) == {"r-0": (0, 1, 2), "r-1": (3, 4)}
     assert reasons == ["there is no plan yet"]
     assert (follower.epoch, follower.fallback) == (-1, "there is no plan yet")
@@ -114,20 +121,20 @@ def test_without_a_plan_the_leader_assigns_by_range_and_says_so(service: PlanSer
 @pytest.mark.parametrize("groups", [((0, 1, 2, 3),), ((0, 1, 2, 3, 4), (4,)), ((0, 1, 2, 3, 4, 5),)])
 def test_a_plan_for_other_partitions_than_the_topic_has_is_not_followed(service: PlanService, groups: Groups) -> None:
     in_force(service, groups, "r-0")
-    leader = PlanAssignor(service.url, "g", "r-0")
+    leader = assignor_of(service, "r-0")
     assert rebalance(leader) == {"r-0": (0, 1, 2, 3, 4)}
     assert leader.fallback.startswith("plan 1 speaks of partitions")
 
 
 def test_a_leader_that_does_not_know_the_topic_yet_trusts_the_plan(service: PlanService) -> None:
     in_force(service, ((0, 1, 2), (3, 4)), "r-0", "r-1")
-    members = [PlanAssignor(service.url, "g", f"r-{index}") for index in range(2)]
+    members = [assignor_of(service, f"r-{index}") for index in range(2)]
     assert rebalance(*members, cluster=Cluster({})) == {"r-0": (0, 1, 2), "r-1": (3, 4)}
 
 
 def test_with_the_service_away_the_last_known_plan_stays(service: PlanService) -> None:
     in_force(service, ((0,), (1, 2, 3, 4)), "r-0", "r-1")
-    members = [PlanAssignor(service.url, "g", f"r-{index}") for index in range(2)]
+    members = [assignor_of(service, f"r-{index}") for index in range(2)]
     first = rebalance(*members)
     service.stop()
     assert rebalance(*members, generation=2) == first == {"r-0": (1, 2, 3, 4), "r-1": (0,)}
@@ -136,14 +143,14 @@ def test_with_the_service_away_the_last_known_plan_stays(service: PlanService) -
 
 def test_with_the_service_away_and_no_plan_known_the_reason_names_the_service(service: PlanService) -> None:
     service.stop()
-    leader = PlanAssignor(service.url, "g", "r-0")
+    leader = assignor_of(service, "r-0")
     assert rebalance(leader) == {"r-0": (0, 1, 2, 3, 4)}
     assert f"{service.url} is away" in leader.fallback
 
 
 def test_a_group_that_subscribes_to_two_topics_is_assigned_by_range(service: PlanService) -> None:
     in_force(service, ((0, 1, 2, 3, 4),), "r-0")
-    leader, follower = PlanAssignor(service.url, "g", "r-0"), PlanAssignor(service.url, "g", "r-1")
+    leader, follower = assignor_of(service, "r-0"), assignor_of(service, "r-1")
     answer = leader.assign(Cluster({TOPIC: 5, "other": 1}), [joining(leader), joining(follower, (TOPIC, "other"))])
     assert answer["r-0-0815"].assigned_partitions == [(TOPIC, [0, 1, 2])]
     assert answer["r-1-0815"].assigned_partitions == [(TOPIC, [3, 4]), ("other", [0])]
@@ -151,7 +158,7 @@ def test_a_group_that_subscribes_to_two_topics_is_assigned_by_range(service: Pla
 
 def test_a_member_with_user_data_of_somebody_else_goes_by_its_member_id(service: PlanService) -> None:
     in_force(service, ((0, 1, 2, 3, 4),), "r-0")
-    leader = PlanAssignor(service.url, "g", "r-0")
+    leader = assignor_of(service, "r-0")
     stranger = SimpleNamespace(
         member_id="stranger", metadata=ConsumerProtocolSubscription(0, [TOPIC], b"\x00\x01"), group_instance_id=None
     )
