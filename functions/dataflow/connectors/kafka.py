@@ -135,7 +135,7 @@ class KafkaConnector(ThreadedConnector):
         )
 
     def _renew(self) -> None:
-        """A new client in place of one that has lost its broker: offsets whose commit may be lost are committed again."""
+        """A new client for one that has lost its broker; offsets whose commit may be lost are committed again."""
         log.warning("the client has lost the broker: a new one reads on")
         lost, self._consumer = self._consumer, self._connect()
         lost.close()
