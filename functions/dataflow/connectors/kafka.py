@@ -54,6 +54,8 @@ class KafkaConnector(ThreadedConnector):
         self._heard_s = time.monotonic()
         self._seen = {int(partition): offset for partition, offset in seen.items()}
         self._next = dict(self._seen)
+        self._read_up_to: dict[int, int] = {}
+        """Next offset by partition, of what this process has read itself."""
         self._open: dict[int, tuple[deque[int], set[int]]] = {each: (deque(), set()) for each in range(partitions)}
         """By partition: offsets that may not be committed yet, in order, and those whose requests have left."""
         self._lock = threading.Lock()
@@ -109,7 +111,7 @@ class KafkaConnector(ThreadedConnector):
 
     def _run(self, hand_over: Callable[[Sequence[Message]], None], full: Callable[[], bool]) -> None:
         try:
-            self._assign({})
+            self._assign()
             committed_s = 0.0
             while not self._stopping.is_set():
                 if time.monotonic() - committed_s >= COMMIT_INTERVAL_S:
@@ -150,7 +152,7 @@ class KafkaConnector(ThreadedConnector):
         except KafkaException:
             if self._stall.is_lost():
                 self._renew()
-                self._assign(self._next)
+                self._assign()
         else:
             self._stall.over()
         self._heard_s = time.monotonic()
@@ -167,15 +169,14 @@ class KafkaConnector(ThreadedConnector):
             error = message.error()
             if error is None:
                 messages.append(message)
+                self._read_up_to[message.partition() or 0] = (message.offset() or 0) + 1
             else:
                 log.warning("reading %s: %s", self._topic, error.str())
         if messages:
             hand_over(messages)
 
-    def _assign(self, read: Mapping[int, int]) -> None:
-        """Start at the committed offsets, once the broker has answered; later where this process has read on: ``read``
-        has the next offset by partition.
-        """
+    def _assign(self) -> None:
+        """Start at the committed offsets, once the broker has answered, or behind what this process has read."""
         wanted = [TopicPartition(self._topic, partition) for partition in self._open]
         while not self._stopping.is_set():
             try:
@@ -190,7 +191,7 @@ class KafkaConnector(ThreadedConnector):
             for each in found:
                 if each.offset < 0:
                     each.offset = OFFSET_BEGINNING
-                each.offset = max(each.offset, read.get(each.partition, OFFSET_BEGINNING))
+                each.offset = max(each.offset, self._read_up_to.get(each.partition, OFFSET_BEGINNING))
             self._consumer.assign(found)
             return
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -29,9 +29,13 @@ def send(kafka: str, topic: str, numbers: range) -> None:
     assert producer.flush(10) == 0
 
 
-@pytest.mark.parametrize("lost_after", [0, 20], ids=["before its first answer", "while it reads"])
+@pytest.mark.parametrize(
+    ("lost_after", "seen"),
+    [(0, {}), (20, {}), (20, {"0": 40})],
+    ids=["before its first answer", "while it reads", "while it reads again what a predecessor has read"],
+)
 def test_a_new_client_reads_on_where_a_lost_one_stopped(
-    services: Endpoints, monkeypatch: pytest.MonkeyPatch, lost_after: int
+    services: Endpoints, monkeypatch: pytest.MonkeyPatch, lost_after: int, seen: Mapping[str, int]
 ) -> None:
     monkeypatch.setattr("penstock.adapters.kafka.STALLED_S", 1.0)
     monkeypatch.setattr("functions.dataflow.connectors.kafka.QUIET_S", 0.2)
@@ -39,7 +43,7 @@ def test_a_new_client_reads_on_where_a_lost_one_stopped(
     kafka, name, nowhere = services.require("kafka"), f"test-lost-{secrets.token_hex(6)}", f"127.0.0.1:{free_port()}"
     admin = admin_client(kafka)
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(10)
-    connector = KafkaConnector(bootstrap=kafka, topic=name, group=name, partitions=1, client_id="c", seen={})
+    connector = KafkaConnector(bootstrap=kafka, topic=name, group=name, partitions=1, client_id="c", seen=seen)
     brought: list[bytes] = []
 
     def receive(deliveries: Sequence[Delivery]) -> None:
