@@ -16,6 +16,10 @@ TIMEOUT_S = 10.0
 POLL_S = 0.02
 BROKERS_OWN = -1
 """Replication factor: the cluster's default."""
+CONFIG = {"message.timestamp.type": "LogAppendTime", "retention.bytes": "-1", "retention.ms": "-1"}
+"""Records carry the broker's time, and stay until the run deletes its topics: results that a broker's own limits remove
+would be counted as lost.
+"""
 
 
 def admin_client(bootstrap: str) -> AdminClient:
@@ -26,12 +30,11 @@ def admin_client(bootstrap: str) -> AdminClient:
 def create_topics(
     admin: AdminClient, partitions_of: dict[str, int], check: Callable[[], object] = lambda: None
 ) -> None:
-    """Create topics whose records carry the broker's time; returns when all are there. ``check`` is called while it
-    waits; what it raises ends the wait.
+    """Create topics of a run; returns when all are there. ``check`` is called while it waits; what it raises ends the
+    wait.
     """
-    config = {"message.timestamp.type": "LogAppendTime"}
     topics = [
-        NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_OWN, config=config)
+        NewTopic(name, num_partitions=partitions, replication_factor=BROKERS_OWN, config=CONFIG)
         for name, partitions in partitions_of.items()
     ]
     for name, future in admin.create_topics(topics, operation_timeout=TIMEOUT_S).items():
