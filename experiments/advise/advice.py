@@ -152,7 +152,7 @@ def _met(
 ) -> str:
     kept = (
         f"keeps {share(best.rest_share)} of the events within {duration(request.slo)} on the part of the trace that "
-        f"did not choose its settings ({share(request.share)} wanted, least of {request.seeds} seeds; "
+        f"did not choose its settings ({share(request.share)} wanted, least of {2 * request.seeds} seeds; "
         f"{share(best.first_share)} where it was chosen) for {_cost(best)}"
     )
     parts = [
@@ -266,8 +266,8 @@ def conditions(request: AdviceRequest, minutes: float) -> str:
     """What the figures assume."""
     return (
         f"chosen on the first {share(request.chosen_on)} of the trace, proven on the last {one_decimal(minutes)} min "
-        f"by {request.seeds} seeds; assumed: start-up of a replica {duration(request.start_up)}, rebalance "
-        f"{duration(REBALANCE_S)}, {duration(request.service_time)} an event"
+        f"by {request.seeds} seeds, the advised setting by {2 * request.seeds}; assumed: start-up of a replica "
+        f"{duration(request.start_up)}, rebalance {duration(REBALANCE_S)}, {duration(request.service_time)} an event"
     )
 
 

@@ -57,7 +57,7 @@ def parts_of(
     lead_ins = {name: lead_in_of(each[0]) for name, each in parts.items()}
     spans: dict[PartName, Sequence[Span]] = {name: [lead_ins[name], *each] for name, each in parts.items()}
     files: dict[PartName, dict[int, Path]] = {name: {} for name in spans}
-    for seed in seeds_of(request):
+    for seed in (*seeds_of(request), *confirming_of(request)):
         spec = run_spec(plan.experiment, scaler, replace(options, seed=seed), run="advise")
         schedule = schedule_on(plan, spec)
         for name, each in spans.items():
@@ -103,6 +103,11 @@ def excerpt_of(rate_per_s: Floats) -> list[Span]:
 def seeds_of(request: AdviceRequest) -> Sequence[int]:
     """The first one is that of the search."""
     return range(request.seed, request.seed + request.seeds)
+
+
+def confirming_of(request: AdviceRequest) -> Sequence[int]:
+    """As many again, by which the cheapest proven setting is confirmed."""
+    return range(request.seed + request.seeds, request.seed + 2 * request.seeds)
 
 
 def _cut(schedule: Schedule, spans: Sequence[Span]) -> Schedule:

@@ -28,7 +28,9 @@ class AdviceRequest(TraceRequest):
             show_default="searched",
         ),
     ] = None
-    seeds: Annotated[int, runs_option(help="Seeds of every proof, from --seed on.")] = 3
+    seeds: Annotated[
+        int, runs_option(help="Seeds of every proof, from --seed on; the advised setting gets as many more.")
+    ] = 3
     chosen_on: Annotated[
         float, runs_option(help="Part of the trace on which settings are chosen; the rest proves them.")
     ] = 0.5

@@ -79,7 +79,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 class Search:
     """Of one request. A setting is proven if every seed keeps ``lowest_share`` on both parts (default: the wanted one)
-    and their mean ``wanted_share``, which has the margin. ``phase`` is called with the name of each step.
+    and their mean ``wanted_share``, which has the margin. The cheapest proven one has to be proven by the seeds of
+    ``confirming``, too. ``phase`` is called with the name of each step.
     """
 
     def __init__(
@@ -90,10 +91,12 @@ class Search:
         wanted_share: float,
         seeds: Sequence[int],
         lowest_share: float | None = None,
+        confirming: Sequence[int] = (),
         phase: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._trials, self._carry_out, self._share, self._seeds = trials, carry_out, wanted_share, seeds
         self._lowest = wanted_share if lowest_share is None else lowest_share
+        self._confirming = confirming
         self._phase = phase
         self._seen: dict[tuple[PartName, str], dict[Setting, Outcome]] = {}
         self._part: PartName = "first"
@@ -237,7 +240,26 @@ class Search:
                 proofs += self._rescue(space.scaler, chosen, _best(proofs))
         for space in by_cost:
             proofs += self._further(space.scaler, proofs)
+        proofs = self._confirmed(proofs)
         return sorted(proofs, key=lambda each: (not each.met, each.cost if each.met else -each.least_share))
+
+    def _confirmed(self, proofs: Sequence[Proof]) -> list[Proof]:
+        """The cheapest proven ones by all seeds, one after the other until one is proven by them: of many settings that
+        few seeds have proven, the cheapest one is often the luckiest.
+        """
+        self._phase("confirmation")
+        found = {(each.scaler, each.setting): each for each in proofs}
+        for each in sorted((each for each in proofs if each.met), key=_cost):
+            key = each.scaler, each.setting
+            self._trials.measure(
+                (Wanted(*key, part, seed) for part in PARTS for seed in self._confirming), self._carry_out
+            )
+            proof = self._proof(*key, (*self._seeds, *self._confirming))
+            if proof is not None:
+                found[key] = proof
+                if proof.met:
+                    break
+        return list(found.values())
 
     def _further(self, scaler: str, proofs: Sequence[Proof]) -> list[Proof]:
         """More proofs of a scaler that is close to the cheapest: its other settings that meet the SLO on the first
@@ -332,16 +354,17 @@ class Search:
         outcome = self._trials.outcomes.get(wanted)
         return outcome is not None and not outcome.error and outcome.slo_share >= self._lowest
 
-    def _keeps(self, shares: Sequence[float]) -> bool:
-        """On one part, by all seeds."""
-        return len(shares) == len(self._seeds) and min(shares) >= self._lowest and mean(shares) >= self._share
+    def _keeps(self, shares: Sequence[float], seeds: int) -> bool:
+        """On one part, by so many seeds."""
+        return len(shares) == seeds and min(shares) >= self._lowest and mean(shares) >= self._share
 
-    def _proof(self, scaler: str, setting: Setting) -> Proof | None:
-        """None for a setting under which the scaler failed."""
+    def _proof(self, scaler: str, setting: Setting, seeds: Sequence[int] | None = None) -> Proof | None:
+        """None for a setting under which the scaler failed. ``seeds``: those that prove, unless others are given."""
+        seeds = self._seeds if seeds is None else seeds
         outcomes = {
             part: [
                 found
-                for seed in self._seeds
+                for seed in seeds
                 if (found := self._trials.outcomes.get(Wanted(scaler, setting, part, seed))) is not None
             ]
             for part in PARTS
@@ -353,7 +376,7 @@ class Search:
         return Proof(
             scaler=scaler,
             setting=setting,
-            met=self._keeps(first_shares) and self._keeps(rest_shares),
+            met=self._keeps(first_shares, len(seeds)) and self._keeps(rest_shares, len(seeds)),
             first_shares=first_shares,
             rest_shares=rest_shares,
             replica_minutes=tuple(each.replica_minutes for each in rest),

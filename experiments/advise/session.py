@@ -10,7 +10,7 @@ import msgspec
 from experiments.advise.advice import Advice, Row, advise, rows_of
 from experiments.advise.manifests import trials_of
 from experiments.advise.needs import constant_fleet, needs_of
-from experiments.advise.parts import parts_of, seeds_of
+from experiments.advise.parts import confirming_of, parts_of, seeds_of
 from experiments.advise.request import AdviceRequest
 from experiments.advise.search import Proof, Search
 from experiments.advise.settings import Space, space_of
@@ -81,6 +81,7 @@ def carry_out(session: Session, phase: Callable[[str], None], told: Callable[[in
                 wanted_share=wanted_share,
                 lowest_share=request.share,
                 seeds=seeds_of(request),
+                confirming=confirming_of(request),
                 phase=phase,
             )
             search.choose(spaces)

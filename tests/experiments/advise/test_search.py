@@ -149,3 +149,16 @@ def test_the_margin_is_of_the_mean_and_each_seed_keeps_the_share(by_second_seed:
     search = Search(cast(Trials, land), cast(Any, None), wanted_share=0.991, lowest_share=0.99, seeds=(1, 2))
     search.choose([SPACE])
     assert search.prove([SPACE])[0].met is met
+
+
+def test_the_advised_setting_is_proven_by_seeds_that_did_not_choose_it() -> None:
+    # Two replicas are enough by the seeds that prove, and by no other one.
+    def does(each: Wanted) -> tuple[float, float]:
+        return enough({"first": 2.0, "rest": 2.0} if each.seed <= 2 else {"first": 3.0, "rest": 3.0})(each)
+
+    land = Landscape(does, {"first": 5, "rest": 5})
+    search = Search(cast(Trials, land), cast(Any, None), wanted_share=0.99, seeds=(1, 2), confirming=(3, 4))
+    search.choose([SPACE])
+    proofs = search.prove([SPACE])
+    assert proofs[0].met and proofs[0].cost >= 3.0 and len(proofs[0].rest_shares) == 4
+    assert all(not each.met for each in proofs if each.cost < 3.0)
