@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
+from statistics import mean
 from typing import Any, Final
 
 import msgspec
@@ -34,8 +35,8 @@ NEARLY: Final = 1.1
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One scaler: its cheapest proven setting, or the one that came closest. Shares of events within the SLO: the
-    lowest of all seeds. ``replica_minutes`` and ``money``: mean over the seeds, on the rest of the trace.
+    """One scaler: its cheapest proven setting, or the one that came closest. Shares of events within the SLO and
+    costs: means over the seeds; ``replica_minutes`` and ``money`` of the rest of the trace.
     """
 
     scaler: str
@@ -50,13 +51,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     money: float
 
     @property
-    def lowest_share(self) -> float:
+    def lower_share(self) -> float:
         """Of both parts of the trace."""
         return min(self.first_share, self.rest_share)
 
     def outcome(self, wanted_share: float) -> str:
         """``kept``: proven. ``close``: what was tried keeps the share, without the margin or not by every seed."""
-        return "kept" if self.met else "close" if self.lowest_share >= wanted_share else "missed"
+        return "kept" if self.met else "close" if self.lower_share >= wanted_share else "missed"
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,8 +86,8 @@ def rows_of(proofs: Sequence[Proof], price_per_hour: float) -> tuple[list[Row], 
             published=not proof.setting,
             setting=dict(proof.setting),
             met=proof.met,
-            first_share=min(proof.first_shares),
-            rest_share=proof.least_share,
+            first_share=mean(proof.first_shares),
+            rest_share=mean(proof.rest_shares),
             p99_s=proof.p99_s,
             replica_minutes=proof.cost,
             replica_minutes_range=(min(proof.replica_minutes), max(proof.replica_minutes)),
@@ -152,7 +153,7 @@ def _met(
 ) -> str:
     kept = (
         f"keeps {share(best.rest_share)} of the events within {duration(request.slo)} on the part of the trace that "
-        f"did not choose its settings ({share(request.share)} wanted, least of {2 * request.seeds} seeds; "
+        f"did not choose its settings ({share(request.share)} wanted, mean of {2 * request.seeds} seeds; "
         f"{share(best.first_share)} where it was chosen) for {_cost(best)}"
     )
     parts = [
@@ -180,7 +181,7 @@ def _unmet(plan: TracePlan, request: AdviceRequest, closest: Row | None, needs: 
     parts = ["none meets the SLO"]
     if closest is not None:
         parts.append(
-            f"closest is {closest.scaler}, which keeps {share(closest.lowest_share)} of the events "
+            f"closest is {closest.scaler}, which keeps {share(closest.lower_share)} of the events "
             f"within {duration(request.slo)} ({share(request.share)} wanted)"
         )
     parts += map(_hot, sorted(plan.hot, key=lambda each: -each.rate_per_s)[:1])
@@ -294,13 +295,13 @@ def table_of(rows: Sequence[Row], wanted_share: float) -> Table:
         table.add_row(
             escape(row.scaler) + ("*" if is_emulated(row.scaler) else ""),
             f"{MARKS[row.outcome(wanted_share)]} {share(row.rest_share, unit=False)}[/]",
-            f"{100 * (row.lowest_share - wanted_share):+.2f}",
+            f"{100 * (row.lower_share - wanted_share):+.2f}",
             duration(row.p99_s),
             one_decimal(row.replica_minutes),
             money(row.money),
             escape(setting_text(row)),
         )
-    notes = ["margin: points between the lowest share of both parts and the wanted one"]
+    notes = ["margin: points between the lower share of both parts and the wanted one"]
     if any(row.outcome(wanted_share) == "close" for row in rows):
         notes.append(f"≈: {CLOSE_MEANS}")
     if any(is_emulated(row.scaler) for row in rows):

@@ -47,7 +47,7 @@ def on_lines(command: str) -> str:
 
 
 def _cells(row: Row, wanted_share: float) -> list[Cell]:
-    margin = row.lowest_share - wanted_share
+    margin = row.lower_share - wanted_share
     return [
         row.scaler + (EMULATED if is_emulated(row.scaler) else ""),
         row.outcome(wanted_share),

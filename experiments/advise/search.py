@@ -79,8 +79,8 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
 class Search:
     """Of one request. A setting is proven if every seed keeps ``lowest_share`` on both parts (default: the wanted one)
-    and their mean ``wanted_share``, which has the margin. The cheapest proven one has to be proven by the seeds of
-    ``confirming``, too. ``phase`` is called with the name of each step.
+    and their mean ``wanted_share``, which has the margin. Of the cheapest proven one, the mean with the seeds of
+    ``confirming`` has to keep it, too. ``phase`` is called with the name of each step.
     """
 
     def __init__(
@@ -244,8 +244,8 @@ class Search:
         return sorted(proofs, key=lambda each: (not each.met, each.cost if each.met else -each.least_share))
 
     def _confirmed(self, proofs: Sequence[Proof]) -> list[Proof]:
-        """The cheapest proven ones by all seeds, one after the other until one is proven by them: of many settings that
-        few seeds have proven, the cheapest one is often the luckiest.
+        """The cheapest proven ones by all seeds, one after the other until one keeps the share on their mean: of many
+        settings that few seeds have proven, the cheapest one is often the luckiest.
         """
         self._phase("confirmation")
         found = {(each.scaler, each.setting): each for each in proofs}
@@ -355,8 +355,10 @@ class Search:
         return outcome is not None and not outcome.error and outcome.slo_share >= self._lowest
 
     def _keeps(self, shares: Sequence[float], seeds: int) -> bool:
-        """On one part, by so many seeds."""
-        return len(shares) == seeds and min(shares) >= self._lowest and mean(shares) >= self._share
+        """On one part, by so many seeds, those that prove first."""
+        if len(shares) < seeds or min(shares[: len(self._seeds)]) < self._lowest:
+            return False
+        return mean(shares) >= self._share
 
     def _proof(self, scaler: str, setting: Setting, seeds: Sequence[int] | None = None) -> Proof | None:
         """None for a setting under which the scaler failed. ``seeds``: those that prove, unless others are given."""

@@ -107,11 +107,14 @@ def _as_promised(
     kept = {}
     for row in rows:
         if text := advice.manifests.get(row.scaler):
-            outcomes: dict[int, Outcome] = {}
-            run_trials(trials_of(text, known, seeds_of(request)), outcomes.__setitem__)
             setting = tuple(row.setting.items())
-            promised = [known.found(Wanted(row.scaler, setting, "rest", seed)) for seed in seeds_of(request)]
-            if [outcomes[number] for number in range(len(promised))] == promised:
+            wanted = (
+                Wanted(row.scaler, setting, "rest", seed) for seed in (*seeds_of(request), *confirming_of(request))
+            )
+            promised = {each.seed: found for each in wanted if (found := known.found(each)) is not None}
+            outcomes: dict[int, Outcome] = {}
+            run_trials(trials_of(text, known, list(promised)), outcomes.__setitem__)
+            if [outcomes[number] for number in range(len(promised))] == list(promised.values()):
                 kept[row.scaler] = text
     return kept
 
