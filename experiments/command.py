@@ -294,13 +294,13 @@ def compare(
 def demo(
     world: Annotated[str, typer.Option(help="sim: virtual time; local: real services and processes.")] = "sim",
 ) -> None:
-    """Compare two scalers on 55 s of load. The bin-pack paper's workload, seconds 475 to 530, under binpack-tail and
+    """Compare two scalers on 110 s of load. The bin-pack paper's workload, seconds 420 to 530, under binpack-tail and
     linear: a table and a report in the folder PENSTOCK_RUNS (default: runs).
     """
     from experiments.experiment import Options
     from experiments.worlds import world_name
 
-    options = Options(world=world_name(world), from_s=475.0, seconds=55.0)
+    options = Options(world=world_name(world), from_s=420.0, seconds=110.0)
     _run(
         "binpack-workload-1",
         ["binpack-tail", "linear"],
