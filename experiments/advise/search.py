@@ -244,21 +244,23 @@ class Search:
         return sorted(proofs, key=lambda each: (not each.met, each.cost if each.met else -each.least_share))
 
     def _confirmed(self, proofs: Sequence[Proof]) -> list[Proof]:
-        """The cheapest proven ones by all seeds, one after the other until one keeps the share on their mean: of many
-        settings that few seeds have proven, the cheapest one is often the luckiest.
+        """The cheapest proven one by all seeds, then the next one, until the cheapest of all keeps the share on their
+        mean: of many settings that few seeds have proven, the cheapest one is often the luckiest.
         """
+        if not self._confirming:
+            return list(proofs)
         self._phase("confirmation")
         found = {(each.scaler, each.setting): each for each in proofs}
-        for each in sorted((each for each in proofs if each.met), key=_cost):
-            key = each.scaler, each.setting
+        while (best := _best(found.values())) is not None and len(best.rest_shares) == len(self._seeds):
+            key = best.scaler, best.setting
             self._trials.measure(
                 (Wanted(*key, part, seed) for part in PARTS for seed in self._confirming), self._carry_out
             )
             proof = self._proof(*key, (*self._seeds, *self._confirming))
-            if proof is not None:
+            if proof is None:
+                del found[key]
+            else:
                 found[key] = proof
-                if proof.met:
-                    break
         return list(found.values())
 
     def _further(self, scaler: str, proofs: Sequence[Proof]) -> list[Proof]:

@@ -162,3 +162,17 @@ def test_the_advised_setting_is_proven_by_seeds_that_did_not_choose_it() -> None
     proofs = search.prove([SPACE])
     assert proofs[0].met and proofs[0].cost >= 3.0 and len(proofs[0].rest_shares) == 4
     assert all(not each.met for each in proofs if each.cost < 3.0)
+
+
+def test_a_setting_that_costs_more_by_further_seeds_is_compared_with_the_next_one() -> None:
+    # By the seeds that confirm, one scaler costs a third more, and is then the dearer one.
+    lucky, steady = Space("lucky", {}, ()), Space("steady", {}, ())
+
+    def does(each: Wanted) -> tuple[float, float]:
+        return 1.0, 3.3 if each.scaler == "steady" else 3.0 if each.seed <= 2 else 4.0
+
+    land = Landscape(does, {"first": 5, "rest": 5})
+    search = Search(cast(Trials, land), cast(Any, None), wanted_share=0.99, seeds=(1, 2), confirming=(3, 4))
+    search.choose([lucky, steady])
+    best = search.prove([lucky, steady])[0]
+    assert (best.scaler, len(best.rest_shares)) == ("steady", 4)
