@@ -10,7 +10,7 @@ minute and samples the resident memory of every process. Claims, each printed wi
 - No process grows by more than ``GROWTH_MB``. One that lives for a quarter of the run: between the medians of the
   second and of the last quarter of its life. Programs that faults start again and again: between the lives that begin
   in the second and in the last quarter of the run, at the same age (``AGE_S``).
-- ``STORES`` keep the run's data and are not judged; Redis' memory is printed per event.
+- ``STORES`` keep the run's data: their memory is printed and not judged.
 
 Exit code 1 where a claim does not hold. A program that could not be judged fails a run of ``WHOLE_S`` or longer.
 """
