@@ -442,7 +442,8 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         except CannotDecide as reason:
             return hold(observed.fleet, str(reason)), msgspec.structs.replace(state, beliefs=beliefs)
         estimates = state.estimates.updated(slots, fleet.ahead)
-        price = state.price.updated(observed.finished, observed.late, p.slo_share, fleet.start_up)
+        smallest = tick.replicas <= 1
+        price = state.price.updated(observed.finished, observed.late, p.slo_share, fleet.start_up, smallest=smallest)
         value = price.value if p.price_s is None or price.value is None else p.price_s / p.decision_interval_s
         assert value is not None
         elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s

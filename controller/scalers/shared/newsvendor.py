@@ -31,6 +31,10 @@ LEAST_PART: Final = 0.5
 before any answer to them. Half as much at ``LONG_START_UP`` intervals.
 """
 LONG_START_UP: Final = 3.0
+LARGEST_PART: Final = 20.0
+"""Times the first price, which a cumulative price does not exceed: of late events that a jump made, a still larger one
+repays little more in the same time.
+"""
 RARITY: Final = 1.3
 """The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
 MOST_KEPT: Final = 512
@@ -88,9 +92,18 @@ class CumulativePrice(msgspec.Struct, frozen=True):
     late: int | None = None
 
     def updated(
-        self, finished: int | None, late: int | None, slo_share: float, start_up: float = 0.0
+        self,
+        finished: int | None,
+        late: int | None,
+        slo_share: float,
+        start_up: float = 0.0,
+        *,
+        smallest: bool = False,
     ) -> "CumulativePrice":
-        """With new counts; unknown ones leave the price as it is. ``start_up``: of a replica, in intervals."""
+        """With new counts; unknown ones leave the price as it is. ``start_up``: of a replica, in intervals.
+        ``smallest``: the fleet has one replica, where no late events say little about the price that a larger load
+        needs; the longer a start-up, the slower it falls.
+        """
         first = FIRST_PRICE / (AIM * (1 - slo_share)) ** 0.75
         value = self.value if self.value is not None else first
         if finished is None or late is None or self.finished is None or self.late is None:
@@ -100,9 +113,12 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         allowed = part_to_use((1 - slo_share) * finished) * (1 - slo_share)
         owed = self.owed + missed / allowed - done
         step = clip(owed / max(1.0, usual), -1.5, 25.0)
+        if smallest and step < 0:
+            step *= LONG_START_UP / (start_up + LONG_START_UP)
+        largest = min(LARGEST_PRICE, LARGEST_PART * first)
         least = max(LEAST_PRICE, LEAST_PART * first * start_up / (start_up + LONG_START_UP))
-        value = clip(value * exp(PRICE_GAIN * step), least, LARGEST_PRICE)
-        if value < LARGEST_PRICE:
+        value = clip(value * exp(PRICE_GAIN * step), least, largest)
+        if value < largest:
             owed -= step * max(1.0, usual)
         return CumulativePrice(value, usual, readings, max(0.0, owed), finished, late)
 

@@ -16,7 +16,7 @@ from controller.scalers.newsvendor import (
     age_of_oldest,
     moved,
 )
-from controller.scalers.shared.newsvendor import CumulativePrice, Price, part_to_use
+from controller.scalers.shared.newsvendor import LARGEST_PART, CumulativePrice, Price, part_to_use
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
 
 PARTITIONS = 5
@@ -257,15 +257,15 @@ def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones(
 def test_what_the_largest_price_could_not_answer_is_repaid_before_it_falls() -> None:
     price = CumulativePrice().updated(0, 0, 0.99)
     finished = late = 0
-    values = []
+    values = list[float]()
     for second in range(500):
         finished, late = finished + 200, late + (200 if second < 4 else 0)
         price = price.updated(finished, late, 0.99)
-        values.append(price.value)
-    largest = [second for second, value in enumerate(values) if value == 5.0]
+        values.append(price.value or 0.0)
+    largest = [second for second, value in enumerate(values) if value == max(values)]
     assert largest == list(range(largest[0], largest[-1] + 1))
     assert largest[0] < 15 and largest[-1] > 200  # 800 late events are 1 % of 400 seconds
-    assert values[-1] is not None and values[-1] < 1.0
+    assert values[-1] < 1.0
 
 
 def test_a_long_start_up_keeps_the_price_from_falling_far() -> None:
@@ -275,6 +275,32 @@ def test_a_long_start_up_keeps_the_price_from_falling_far() -> None:
     assert quick.value is not None and slow.value is not None
     assert slow.value > 1.05 * quick.value
     assert msgspec.json.decode(msgspec.json.encode(slow), type=CumulativePrice) == slow
+
+
+def test_a_price_has_a_largest_value_that_follows_from_the_share() -> None:
+    def dearest(slo_share: float) -> float | None:
+        price = CumulativePrice().updated(0, 0, slo_share)
+        for second in range(1, 100):
+            price = price.updated(200 * second, 200 * second, slo_share)
+        return price.value
+
+    first = CumulativePrice().updated(0, 0, 0.99).value
+    assert first is not None
+    assert dearest(0.99) == pytest.approx(LARGEST_PART * first)
+    assert dearest(0.9999) == 5.0
+
+
+def test_the_price_of_the_smallest_fleet_falls_more_slowly_the_longer_a_start_up() -> None:
+    def after_a_minute(start_up: float, smallest: bool) -> float:
+        price = CumulativePrice().updated(0, 0, 0.99)
+        for second in range(1, 60):
+            price = price.updated(100 * second, 0, 0.99, start_up, smallest=smallest)
+        assert price.value is not None
+        return price.value
+
+    assert after_a_minute(0.0, smallest=True) == after_a_minute(0.0, smallest=False)
+    assert after_a_minute(3.0, smallest=True) > 1.2 * after_a_minute(3.0, smallest=False)
+    assert after_a_minute(10.0, smallest=True) > 1.15 * after_a_minute(3.0, smallest=True)
 
 
 def test_more_of_the_contract_is_used_the_more_events_it_is_about() -> None:
