@@ -21,7 +21,7 @@ setup: .venv/.synced ## install everything: Python packages, Java, Maven, Redis,
 	@infra/local/setup.sh system
 	@infra/local/setup.sh jars "$(JARS)"
 
-demo: setup ## run the main job live: binpack-tail against linear, seconds 420-530 of the paper's workload; table and report.html
+demo: setup ## run the main job live: binpack-tail against linear, seconds 480-550 of the paper's workload; table and report.html
 	@$(BIN)/penstock demo --world local
 
 unit: .venv/.synced ## run all tests that need Python packages alone

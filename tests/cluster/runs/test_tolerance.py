@@ -30,7 +30,7 @@ pytestmark = pytest.mark.cluster
 
 WITHIN_SLO, REPLICA_TIME = 0.15, 0.20
 SLICE = {"from_s": 430.0, "seconds": 40.0, "analytics": False}
-"""Of the demo's: 212 events/s at its beginning, 349 at its end."""
+"""Of workload 1: 212 events/s at its beginning, 349 at its end."""
 
 
 def on_processes(runs: Path, state: Path) -> RunSummary:
@@ -43,7 +43,7 @@ def on_processes(runs: Path, state: Path) -> RunSummary:
         return carry_out(world, experiment, options, directory, progress)
 
 
-def test_the_demos_slice_comes_to_the_same_on_pods_as_on_processes(
+def test_a_slice_comes_to_the_same_on_pods_as_on_processes(
     brokers: ClusterServices, tmp_path: Path, state_folder: Path
 ) -> None:
     options = Options(world="kubernetes", **SLICE)  # type: ignore[arg-type]
