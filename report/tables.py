@@ -17,6 +17,8 @@ from report.analysis.summary import MeanSplit, RunSummary
 from report.analysis.verdict import (
     MAX_CPU_SATURATION,
     MAX_CPU_STOLEN,
+    MAX_LONGER_SERVICE,
+    MAX_LONGER_SERVICE_S,
     MAX_SEND_DELAY_OF_SLO,
     MAX_TICK_PHASE_ERROR_S,
     MIN_DECIDED_SHARE,
@@ -465,6 +467,7 @@ def verdicts(groups: Sequence[Group], runs: Sequence[RunData]) -> HtmlTable:
     return HtmlTable("Verdicts", ["scaler", "run", "verdict", "why"], rows, "text", numeric_from=None)
 
 
+LONGER_SERVICE = f"{100 * MAX_LONGER_SERVICE:g}{SPACE}% + {1000 * MAX_LONGER_SERVICE_S:g}{SPACE}ms"
 CHECKS: Mapping[str, Callable[[RunSummary], Cell]] = {
     f"issued (at least {100 * MIN_ISSUED_SHARE:g}{SPACE}%)": lambda s: number(s.issued_share, share),
     f"send delay p99 (at most {100 * MAX_SEND_DELAY_OF_SLO:g}{SPACE}% of SLO)": lambda s: number(
@@ -481,6 +484,7 @@ CHECKS: Mapping[str, Callable[[RunSummary], Cell]] = {
     f"seconds with all cores > 90{SPACE}% busy (at most {100 * MAX_CPU_SATURATION:g}{SPACE}%)": (
         lambda s: number(s.cpu_saturation, share)
     ),
+    f"mean service (consumers: at most {LONGER_SERVICE} above the floor)": lambda s: number(s.mean.service_s, duration),
     f"stolen by the machine's host (at most {100 * MAX_CPU_STOLEN:g}{SPACE}%)": lambda s: number(s.cpu_stolen, share),
 }
 """The figures behind a verdict, with their limits."""

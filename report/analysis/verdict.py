@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from penstock.rundir import Verdict
 from penstock.runspec import RunSpec
+from penstock.systems import StreamSystem
 from report.analysis.summary import RunSummary
 
 MIN_ISSUED_SHARE = 0.999
@@ -20,6 +21,11 @@ MAX_MISSED_TICK_SHARE = 0.01
 MAX_SLOW_DECISION_SHARE = 0.01
 MAX_SEND_DELAY_OF_SLO = 0.10
 """Above this share of the SLO, the sender's own lateness (p99) shapes the latencies that are measured."""
+
+MAX_LONGER_SERVICE, MAX_LONGER_SERVICE_S = 0.05, 0.0002
+"""Of the service floor and in seconds, by which events may take longer on a replica: timers wake up late on a machine
+that has time, too.
+"""
 
 Check = Callable[[RunSummary, RunSpec], str | None]
 
@@ -151,6 +157,19 @@ def _stolen_time(run: RunSummary, _: RunSpec) -> str | None:
     if run.cpu_stolen is None or run.cpu_stolen <= MAX_CPU_STOLEN:
         return None
     return f"the machine's host gave {100 * run.cpu_stolen:.0f} % of the cores' time to others"
+
+
+@_rule("DEGRADED")
+def _slow_replicas(run: RunSummary, spec: RunSpec) -> str | None:
+    """A mean service on live consumers > 1.05 × their fixed service floor + 0.2 ms, without a fault injected."""
+    floor_s, took_s = spec.worker.service_time_s, run.mean.service_s
+    known = isinstance(spec.system, StreamSystem) and spec.worker.service_law == "deterministic" and floor_s > 0
+    if not known or spec.world == "sim" or spec.faults or took_s is None:
+        return None
+    if took_s <= (1 + MAX_LONGER_SERVICE) * floor_s + MAX_LONGER_SERVICE_S:
+        return None
+    said = f"events took {1000 * took_s:.3g} ms on a replica on average instead of {1000 * floor_s:.3g} ms"
+    return f"{said}: the machine was busy for moments, or the work takes longer than worker.service_time_s"
 
 
 @_rule("DEGRADED")
