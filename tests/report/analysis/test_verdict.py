@@ -129,15 +129,17 @@ def test_stolen_time_degrades_a_run() -> None:
     assert judged(cpu_stolen=0.6)[1] == ("the machine's host gave 60 % of the cores' time to others",)
 
 
-@pytest.mark.parametrize(("floor_s", "most_s"), [(0.005, 0.00545), (0.02, 0.0212), (0.0005, 0.000725)])
-def test_services_that_take_longer_than_their_floor_degrade_a_run(floor_s: float, most_s: float) -> None:
+@pytest.mark.parametrize("floor_s", [0.005, 0.02, 0.0005])
+def test_services_that_take_longer_than_their_floor_degrade_a_run(floor_s: float) -> None:
+    most_s = (1 + 0.05) * floor_s + 0.0002
+
     def of(service_s: float | None, **changed: Any) -> tuple[str, tuple[str, ...]]:
         spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=100)
         worker = WorkerSpec(service_time_s=floor_s)
         spec = msgspec.structs.replace(spec, **{"worker": worker, **changed})
         return judge(msgspec.structs.replace(GOOD, mean=MeanSplit(service_s=service_s)), spec)
 
-    assert of(most_s - 1e-6) == of(None) == VALID
+    assert of(most_s) == of(None) == VALID
     verdict, reasons = of(most_s + 1e-5)
     assert verdict == "DEGRADED"
     said = f"events took {1000 * (most_s + 1e-5):.3g} ms on a replica on average instead of {1000 * floor_s:.3g} ms"
