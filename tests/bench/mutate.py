@@ -14,6 +14,7 @@ import importlib.util
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -115,8 +116,14 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def passes(mutated: Mutated | None, tests: Sequence[str]) -> bool:
     """Whether all tests pass with this mutant; None: without one."""
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:  # a mutant ends without cleaning up
+        return _passes(mutated, tests, folder)
+
+
+def _passes(mutated: Mutated | None, tests: Sequence[str], folder: str) -> bool:
     child = os.fork()
     if child == 0:
+        tempfile.tempdir = folder
         code = 1
         with contextlib.suppress(BaseException):
             null = os.open(os.devnull, os.O_WRONLY)
