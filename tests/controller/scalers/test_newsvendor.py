@@ -256,13 +256,15 @@ def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones(
 
 def test_what_the_largest_price_could_not_answer_is_repaid_before_it_falls() -> None:
     price = CumulativePrice().updated(0, 0, 0.99)
+    most = LARGEST_PART * (price.value or 0.0)
     finished = late = 0
     values = list[float]()
     for second in range(500):
         finished, late = finished + 200, late + (200 if second < 4 else 0)
         price = price.updated(finished, late, 0.99)
         values.append(price.value or 0.0)
-    largest = [second for second, value in enumerate(values) if value == max(values)]
+    largest = [second for second, value in enumerate(values) if value == most]
+    assert most == pytest.approx(1.711, abs=0.001)
     assert largest == list(range(largest[0], largest[-1] + 1))
     assert largest[0] < 15 and largest[-1] > 200  # 800 late events are 1 % of 400 seconds
     assert values[-1] < 1.0

@@ -1,7 +1,9 @@
 """The rules of the verdict, each on both sides of its limit, and the list of them in the docs."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -32,7 +34,10 @@ KILLED = Fault("kill-controller", 5.0)
 BROKEN = Fault("stop-broker", 5.0, 2.0)
 
 
-def judged(*faults: Fault, phase_s: float = 0.1, **changed: Any) -> tuple[str, tuple[str, ...]]:
+def judged(
+    *faults: Fault, phase_s: float = 0.1, given: Mapping[str, Any] = MappingProxyType({}), **changed: Any
+) -> tuple[str, tuple[str, ...]]:
+    """``given``: fields of the run's specification; ``changed``: of its summary."""
     spec = RunSpec(
         run="r",
         experiment="e",
@@ -42,7 +47,7 @@ def judged(*faults: Fault, phase_s: float = 0.1, **changed: Any) -> tuple[str, t
         faults=faults,
         tick_phase_s=phase_s,
     )
-    return judge(msgspec.structs.replace(GOOD, **changed), spec)
+    return judge(msgspec.structs.replace(GOOD, **changed), msgspec.structs.replace(spec, **given))
 
 
 def balance(**changed: Any) -> Conservation:
@@ -133,11 +138,9 @@ def test_stolen_time_degrades_a_run() -> None:
 def test_services_that_take_longer_than_their_floor_degrade_a_run(floor_s: float) -> None:
     most_s = (1 + 0.05) * floor_s + 0.0002
 
-    def of(service_s: float | None, **changed: Any) -> tuple[str, tuple[str, ...]]:
-        spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=100)
-        worker = WorkerSpec(service_time_s=floor_s)
-        spec = msgspec.structs.replace(spec, **{"worker": worker, **changed})
-        return judge(msgspec.structs.replace(GOOD, mean=MeanSplit(service_s=service_s)), spec)
+    def of(service_s: float | None, *faults: Fault, **given: Any) -> tuple[str, tuple[str, ...]]:
+        fields = {"worker": WorkerSpec(service_time_s=floor_s), **given}
+        return judged(*faults, given=fields, mean=MeanSplit(service_s=service_s))
 
     assert of(most_s) == of(None) == VALID
     verdict, reasons = of(most_s + 1e-5)
@@ -146,7 +149,7 @@ def test_services_that_take_longer_than_their_floor_degrade_a_run(floor_s: float
     assert [reason.partition(":")[0] for reason in reasons] == [said]
     assert of(1.0, world="kubernetes")[0] == "DEGRADED"
     # A service of another length is drawn, is what the fault does, or is the work itself.
-    assert of(1.0, world="sim") == of(1.0, faults=(BROKEN,)) == VALID
+    assert of(1.0, world="sim") == of(1.0, BROKEN) == VALID
     assert of(1.0, system=QueueSystem(service_rate_per_s=1.0)) == VALID
     assert of(1.0, worker=WorkerSpec(service_time_s=floor_s, service_law="exponential")) == VALID
     assert of(1.0, worker=WorkerSpec(service_time_s=0.0)) == VALID

@@ -30,7 +30,8 @@ def test_an_attempt_without_an_answer_leaves_no_thread_behind(frozen: bool) -> N
         before = set(threading.enumerate())
         assert reader.read() is None
         assert reader.count() is None
-        assert set(threading.enumerate()) <= before  # a thread of an earlier test may end meanwhile
+        # Threads of earlier tests may end during this test; it starts none that stays.
+        assert set(threading.enumerate()) <= before
         assert "KafkaTimeoutError" in reader.trouble
         gc.collect()
 
