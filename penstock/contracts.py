@@ -187,10 +187,12 @@ class FunctionObservation(FleetObservation, frozen=True, kw_only=True, tag="func
 
 class TopicStatus(FleetObservation, frozen=True, kw_only=True, tag="topic-fleet"):
     """One topic of a pub/sub network and its consumers. ``service_scv``: squared coefficient of variation of the
-    service time; service rate and scv are of tasks that finished within the monitor's window.
+    service time; service rate and scv are of tasks that finished within the monitor's window. ``start_ups_s``: of its
+    last consumers that joined, the time from their request.
     """
 
     service_scv: float | None = None
+    start_ups_s: tuple[float, ...] = ()
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):

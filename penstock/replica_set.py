@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import msgspec
 
-from penstock.contracts import Phase, ReplicaCounts, ReplicaEvent
+from penstock.clock import NANOS_PER_SECOND
+from penstock.contracts import MEASURED, Phase, ReplicaCounts, ReplicaEvent
 
 LIFECYCLE: Final[tuple[Phase, ...]] = ("requested", "started", "joined", "first-event")
 """Phases of a replica that is wanted, in order."""
@@ -37,7 +38,8 @@ ReplicaT = TypeVar("ReplicaT", bound=Replica)
 
 class ReplicaSet(msgspec.Struct, Generic[ReplicaT], kw_only=True):
     """All replicas of ``fleet`` that are not gone, oldest first. Names are ``prefix`` (``<fleet>-`` unless given) and a
-    number, and are never used twice. ``events`` have not been taken yet.
+    number, and are never used twice. ``events`` have not been taken yet. ``start_ups_ns``: from request to joining, of
+    the last ``MEASURED`` replicas that joined.
 
     A subclass for replicas with more fields: ``class PodSet(ReplicaSet[Pod]): Kind = Pod``.
     """
@@ -49,6 +51,7 @@ class ReplicaSet(msgspec.Struct, Generic[ReplicaT], kw_only=True):
     replicas: dict[str, ReplicaT] = msgspec.field(default_factory=dict)
     next_number: int = 1
     events: list[ReplicaEvent] = msgspec.field(default_factory=list)
+    start_ups_ns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Complete the prefix."""
@@ -76,6 +79,10 @@ class ReplicaSet(msgspec.Struct, Generic[ReplicaT], kw_only=True):
     def phases(self) -> dict[str, Phase]:
         """Phase by replica, oldest first."""
         return {name: replica.phase for name, replica in self.replicas.items()}
+
+    def start_ups_s(self) -> tuple[float, ...]:
+        """From request to joining, of the last replicas that joined."""
+        return tuple(start_up_ns / NANOS_PER_SECOND for start_up_ns in self.start_ups_ns)
 
     def counts(self) -> ReplicaCounts:
         """Replicas by phase."""
@@ -127,8 +134,15 @@ class ReplicaSet(msgspec.Struct, Generic[ReplicaT], kw_only=True):
         replica = self.replicas.get(name)
         if replica is None or replica.phase not in LIFECYCLE or phase not in LIFECYCLE or at_ns < replica.requested_ns:
             return
+        joins = replica.phase not in SERVING and phase in SERVING
         for step in LIFECYCLE[LIFECYCLE.index(replica.phase) + 1 : LIFECYCLE.index(phase) + 1]:
             self.enter(name, step, at_ns)
+        if joins:
+            self.joined(replica, at_ns)
+
+    def joined(self, replica: ReplicaT, at_ns: int) -> None:
+        """Note how long it took to join."""
+        self.start_ups_ns = (*self.start_ups_ns, at_ns - replica.requested_ns)[-MEASURED:]
 
     def enter(self, name: str, phase: Phase, at_ns: int, reason: str = "") -> None:
         """Put a replica into ``phase`` (``gone`` removes it) and record it, never before its last phase."""

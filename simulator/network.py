@@ -202,7 +202,9 @@ class NetworkEngine(StationEngine):
             unknown["service_rate_per_s"] = "no task has finished within the window"
         if scv is None:
             unknown["service_scv"] = f"{len(recent)} tasks have finished within the window"
-        return self.station_status(i, TopicStatus, {"service_rate_per_s": rate, "service_scv": scv}, unknown)
+        read = {"service_rate_per_s": rate, "service_scv": scv}
+        start_ups_s = tuple(each / NANOS_PER_SECOND for each in self.start_ups_ns[i])
+        return self.station_status(i, TopicStatus, read, unknown, start_ups_s=start_ups_s)
 
     def _job(self, kind: int, job: JobSpec) -> JobStatus:
         if self.blind:

@@ -16,7 +16,7 @@ from typing import Any, Final, Self, TypeVar
 import numpy as np
 
 from penstock.clock import NANOS_PER_SECOND
-from penstock.contracts import Accepted, Decision, FleetObservation, Phase, ReplicaCounts, ReplicaEvent
+from penstock.contracts import MEASURED, Accepted, Decision, FleetObservation, Phase, ReplicaCounts, ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.limits import clamp_targets
 from penstock.runspec import RunSpec
@@ -53,6 +53,7 @@ class _Replica:
     name: str
     station: int
     scale: _Scale
+    requested_ns: int
     phase: Phase = "requested"
     task: int = -1
     ticket: int = -1
@@ -64,8 +65,9 @@ class StationEngine(FaultInjection):
     have left.
 
     By task: ``received_ns``, ``started_ns``, ``finished_ns`` (-1: not yet), ``worker`` (index into ``workers``) and
-    ``attempts``. By station: ``arrived``, ``completed``, ``busy_ns`` (service time of the completed), ``refused`` (429)
-    and ``taken`` (when which task was taken up, for whoever reads them to take away).
+    ``attempts``. By station: ``arrived``, ``completed``, ``busy_ns`` (service time of the completed), ``refused``
+    (429), ``taken`` (when which task was taken up, for whoever reads them to take away) and ``start_ups_ns`` (from
+    request to joining, of the last replicas that joined).
     """
 
     def __init__(
@@ -120,9 +122,12 @@ class StationEngine(FaultInjection):
         self._ticket = 0
         self._events: list[ReplicaEvent] = []
         self._frozen_until_ns = self._broker_back_ns = self._store_back_ns = 0
+        self.start_ups_ns = [deque[int](maxlen=MEASURED) for _ in range(count)]
         for station in range(count):
             self._grow(station, initial, start_up_ns=0)
         self._run_until(0, arrivals=False)
+        for start_ups_ns in self.start_ups_ns:
+            start_ups_ns.clear()  # the first replicas were there before the start
 
     @abstractmethod
     def arrive(self, event: int) -> None:
@@ -286,7 +291,7 @@ class StationEngine(FaultInjection):
         for _ in range(count):
             self._numbers[station] += 1
             name = f"{self.names[station]}-{self._numbers[station]}"
-            replica = _Replica(len(self.workers), name, station, scale)
+            replica = _Replica(len(self.workers), name, station, scale, self.now_ns)
             self.workers.append(name)
             self._replicas[station][name] = replica
             self._enter(replica, "requested", reason)
@@ -297,6 +302,7 @@ class StationEngine(FaultInjection):
         station = replica.station
         self._enter(replica, "started")
         self._enter(replica, "joined")
+        self.start_ups_ns[station].append(self.now_ns - replica.requested_ns)
         self._idle[station].append(replica)
         self._step_of(replica.scale, station)
         self._dispatch(station)

@@ -17,9 +17,13 @@ class CountedReplica(Replica, kw_only=True):
 
 
 class CountedReplicas(ReplicaSet[CountedReplica], kw_only=True):
-    """Replicas of one app or function, by count."""
+    """Replicas of one app or function, by count. ``up_ns``: when the first one joined. Replicas that were requested
+    before that waited for the app itself, which says nothing of a start-up.
+    """
 
     Kind: ClassVar[type[CountedReplica]] = CountedReplica
+
+    up_ns: int = 0
 
     def wanted(self, now_ns: int) -> int:
         """Replicas that the app is to have now."""
@@ -51,6 +55,12 @@ class CountedReplicas(ReplicaSet[CountedReplica], kw_only=True):
         self.remove(draining[: max(0, len(draining) - too_many)], now_ns)
         for name in coming[: max(0, running - serving)]:
             self.reach(name, "joined", now_ns)
+
+    def joined(self, replica: CountedReplica, at_ns: int) -> None:
+        """Note how long it took to join, unless it waited for the app."""
+        self.up_ns = self.up_ns or at_ns
+        if replica.requested_ns >= self.up_ns:
+            super().joined(replica, at_ns)
 
     def lose(self, names: Iterable[str], now_ns: int, due_ns: int, reason: str) -> None:
         """These ended by themselves: serving ones are requested anew, due at ``due_ns``; draining ones are gone."""

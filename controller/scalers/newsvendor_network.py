@@ -16,6 +16,7 @@ import msgspec
 
 from controller.queueing.network import Job, Network, NetworkTopic
 from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, reason_of, resize
+from controller.scalers.shared.beliefs import typical_s
 from controller.scalers.shared.network_scaler import ServiceMoments, remembered
 from controller.scalers.shared.newsvendor import RARITY, Forecast, Price, at_least, gamma_above
 from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
@@ -26,8 +27,6 @@ PRICE_UNIT: Final = 0.2
 """λ is the price of ``Price`` divided by this, times the mean service time of a job along its route."""
 FIRST_PRICE: Final = 0.012
 PRICE_GAIN: Final = 0.02
-REMOVAL: Final = 0.15
-"""Of a start-up, what the removal of a consumer costs: it may be wanted again."""
 WAIT_MEMORY: Final = 10.0
 """Routes, in mean service times, over which the waits of a topic are averaged."""
 TAIL: Final = 1e-3
@@ -41,11 +40,13 @@ LEAST_GAIN: Final = 1e-3
 
 
 class NewsvendorNetworkState(msgspec.Struct, frozen=True):
-    """What is learned. ``forecasts`` by job. ``service``, ``waiting`` (mean number of tasks that wait) and ``tasks``
-    (arrived tasks, as readings at which there were more than before, back to the oldest one that waits) by topic.
+    """What is learned. ``start_ups_s``: those last observed, of all topics. ``forecasts`` by job. By topic:
+    ``service``, ``waiting`` (mean number of tasks that wait) and ``tasks`` (arrived tasks, as readings at which there
+    were more than before, back to the oldest one that waits).
     """
 
     price: Price = Price()
+    start_ups_s: tuple[float, ...] = ()
     forecasts: dict[str, Forecast] = msgspec.field(default_factory=dict)
     service: dict[str, ServiceMoments] = msgspec.field(default_factory=dict)
     waiting: dict[str, float] = msgspec.field(default_factory=dict)
@@ -55,7 +56,8 @@ class NewsvendorNetworkState(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, kw_only=True)
 class NewsvendorNetworkParameters(BoundedParameters):
     """``slo_share`` of the jobs is to leave the network within ``slo_s``. ``price_s`` fixes λ in consumer-seconds per
-    late job; None: it is found from the share. ``start_up_s``: from the request of a consumer until it serves.
+    late job; None: it is found from the share. ``start_up_s``: from the request of a consumer until it serves; counts
+    until it is measured.
     ``service_rates_per_s`` and ``service_scvs`` per topic replace measured values.
     """
 
@@ -67,11 +69,6 @@ class NewsvendorNetworkParameters(BoundedParameters):
     price_s: Positive | None = None
     service_rates_per_s: Mapping[str, Positive] = field(default_factory=dict)
     service_scvs: Mapping[str, NotNegative] = field(default_factory=dict)
-
-    @property
-    def horizon_s(self) -> float:
-        """Until consumers that the next decision asks for can serve."""
-        return self.start_up_s + self.decision_interval_s
 
 
 class Time(NamedTuple):
@@ -89,7 +86,7 @@ class Visit(NamedTuple):
 
 
 class Trade(NamedTuple):
-    """What a number of consumers costs until the end of the horizon, in consumer-seconds, and its late jobs."""
+    """What a number of consumers costs until the next decision, in consumer-seconds, and its late jobs."""
 
     consumers: int
     idle_s: float
@@ -100,13 +97,14 @@ class Trade(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """One topic: who serves and waits there now, and what may arrive within the horizon.
+    """One topic: who serves and waits there now, and what may arrive until the next decision.
 
     By task, those that wait first: ``exists``, the probability that there is one, and late probabilities: if it starts
-    ``now`` (or when it arrives), after a start-up (``new``), or at the end of the horizon (``last``), when it has
+    ``now`` (or when it arrives), after a start-up (``new``), or at the next decision (``last``), when it has
     waited for ``waits_s``. ``late_after``: late probability by wait.
-    ``rate_per_s``: of all arrivals there, in the long run; ``arrivals``: expected ones within the horizon; ``ages_s``:
-    waits so far; ``at_once``: late probability of a job that does not wait here.
+    ``rate_per_s``: of all arrivals there, in the long run; ``arrivals``: expected ones until the next decision;
+    ``ages_s``: waits so far; ``at_once``: late probability of a job that does not wait here. ``start_up_s``: of a
+    consumer.
     """
 
     status: TopicStatus
@@ -123,6 +121,7 @@ class Outlook(NamedTuple):
     waits_s: Sequence[float]
     late_after: Callable[[float], float]
     price_s: float
+    start_up_s: float
     parameters: NewsvendorNetworkParameters
 
     @property
@@ -150,48 +149,71 @@ class Outlook(NamedTuple):
 
     def trade(self, consumers: int) -> Trade:
         """The parts of J(m). Those that start go first, then idle ones."""
-        p, status = self.parameters, self.status
+        status = self.status
         kept, more = min(consumers, status.replicas.joined), consumers - status.replicas.current
         busy = min(kept, self.busy)
         idle, added = kept - busy, max(0, consumers - kept)
         late, work_s = self.served(busy, idle, added)
-        idle_s = self.idle_s(busy, idle + (added if p.start_up_s == 0 else 0))
-        change_s = p.start_up_s * (more if more >= 0 else -REMOVAL * more)
+        idle_s = self.idle_s(busy, idle, added)
+        change_s = self.start_up_s * max(0, more)
         return Trade(consumers, idle_s, work_s, change_s, late, idle_s + work_s + change_s + self.price_s * late)
 
     def served(self, busy: int, idle: int, added: int) -> tuple[float, float]:
-        """Expected late jobs if all tasks start by the end of the horizon, and what their work costs in s.
+        """Expected late jobs if all tasks start by the next decision, and what their work and later waits cost in s.
 
-        The first tasks start at once, the next after a start-up, others if a service ends before the horizon does. A
-        task that waits then costs a further consumer. If those that have to be there can do all the work, it may wait
-        for its turn at them instead, and costs more late jobs, if that is less.
+        The first tasks start at once, the next after a start-up, others if a service ends before the next decision.
+        ``later_s`` is of a task that waits then.
         """
         p, count, extra_s = self.parameters, len(self.exists), self.extra_s
         at_once, soon = min(idle, count), min(idle + added, count)
-        ends = busy * p.horizon_s / self.service_s
+        ends = busy * p.decision_interval_s / self.service_s
         beyond = 1 - min(1.0, p.min_replicas / busy) if busy else 0.0
         late = fsum(self.exists[k] * self.now[k] for k in range(at_once))
         late += fsum(self.exists[k] * self.new[k] for k in range(at_once, soon))
         work_s = extra_s * fsum(self.exists[max(0, p.min_replicas - busy) : soon])
-        may_wait = self.load < p.min_replicas
         for k, freed in zip(range(soon, count), at_least(ends, ends, count - soon), strict=True):
             late += self.exists[k] * (self.last[k] - freed * (self.last[k] - self.now[k]) / 2)
-            then_s = extra_s
-            if may_wait:
-                turn_s = (k - soon + 1) * self.service_s / p.min_replicas
-                then_s = min(extra_s, self.price_s * (self.late_after(self.waits_s[k] + turn_s) - self.last[k]))
+            then_s = self.later_s(k, k - soon + 1, busy + idle + added)
             work_s += self.exists[k] * (freed * beyond * extra_s + (1 - freed) * then_s)
         return late, work_s
 
-    def idle_s(self, busy: int, idle: int) -> float:
-        """Expected idle time until the next decision of consumers beyond the least number: of those that find no task
-        now, and of those whose service ends, less the tasks that arrive.
+    def later_s(self, k: int, turn: int, consumers: int) -> float:
+        """What task ``k`` costs in s if it still waits at the next decision, its late probability until then left out.
+
+        The least of three: a further consumer and its start-up; its turn at the ``consumers`` of this number, who stay
+        for it; its turn at those that have to be there, if they can do all the work. A later start makes late jobs.
+        Had the start-up to be paid only if it is now, a decision would always leave it to the next one.
+        """
+        least, start_up_s = self.parameters.min_replicas, self.start_up_s
+        choices = [(self.extra_s + start_up_s, start_up_s)]
+        if consumers and start_up_s:
+            choices.append((self.extra_s, turn * self.service_s / consumers))
+        if self.load < least:
+            choices.append((0.0, turn * self.service_s / least))
+        before = self.last[k]
+        return min(
+            work_s + self.price_s * (self.late_after(self.waits_s[k] + wait_s) - before) for work_s, wait_s in choices
+        )
+
+    def idle_s(self, busy: int, idle: int, added: int) -> float:
+        """Expected idle time of consumers beyond the least number, until the next decision; of those that are added,
+        for as long after their start-up.
+        """
+        interval_s = self.parameters.decision_interval_s
+        half_s, later_s = interval_s / 2, self.start_up_s + interval_s / 2
+        if self.start_up_s == 0:
+            return interval_s * self.idle(busy, idle + added, half_s)
+        more = self.idle(busy, idle + added, later_s) - self.idle(busy, idle, later_s) if added else 0.0
+        return interval_s * (self.idle(busy, idle, half_s) + more)
+
+    def idle(self, busy: int, idle: int, after_s: float) -> float:
+        """Expected idle consumers beyond the least number after a time: those that find no task now, and those whose
+        service ends, less the tasks that arrive.
         """
         p = self.parameters
-        half_s = p.decision_interval_s / 2
         beyond = max(0, busy + idle - p.min_replicas)
-        ends, come = busy * half_s / self.service_s, self.arrivals * half_s / p.horizon_s
-        return p.decision_interval_s * mean_between(idle - self.waiting, ends, come, beyond)
+        ends, come = busy * after_s / self.service_s, self.arrivals * after_s / p.decision_interval_s
+        return mean_between(idle - self.waiting, ends, come, beyond)
 
 
 def mean_between(spare: int, ends: float, come: float, beyond: int) -> float:
@@ -228,6 +250,7 @@ class NewsvendorNetwork(BaseScaler[NewsvendorNetworkParameters, NewsvendorNetwor
             state,
             price=updated_price(state.price, observation, p),
             service=remembered(observation, state.service),
+            start_ups_s=tuple(s for topic in observation.topics for s in topic.start_ups_s) or state.start_ups_s,
         )
         try:
             network = known_network(observation, state, p)
@@ -236,22 +259,27 @@ class NewsvendorNetwork(BaseScaler[NewsvendorNetworkParameters, NewsvendorNetwor
         except CannotDecide as reason:
             return hold(observation.fleet, str(reason)), state
         assert state.price.value is not None
-        route_s = mean_route_s(network)
-        price_s = p.price_s or state.price.value / PRICE_UNIT * route_s
+        start_up_s = typical_s(p.start_up_s, state.start_ups_s)
+        delay = 1 + start_up_s / p.decision_interval_s
+        price_s = p.price_s or state.price.value / PRICE_UNIT * mean_route_s(network) * delay
         decisions = {}
-        for outlook in outlooks(observation, state, network, forecasts, price_s, p):
+        for outlook in outlooks(observation, state, network, forecasts, price_s, start_up_s, p):
             trades, chosen = best_trades(outlook)
             why = terms(outlook, trades, chosen)
             decisions[outlook.status.fleet] = resize(outlook.status, trades[chosen].consumers, why)
         decision = merged(decisions)
-        contract = contract_terms(network, forecasts, price_s, p)
+        contract = contract_terms(network, forecasts, price_s, start_up_s, p)
         contract["action"] = decision.action
         terms_by_fleet = {observation.fleet: contract, **decision.why}
         return msgspec.structs.replace(decision, why=terms_by_fleet), state
 
 
 def contract_terms(
-    network: Network, forecasts: Sequence[Forecast], price_s: float, p: NewsvendorNetworkParameters
+    network: Network,
+    forecasts: Sequence[Forecast],
+    price_s: float,
+    start_up_s: float,
+    p: NewsvendorNetworkParameters,
 ) -> dict[str, Term]:
     """The contract, and the share of the jobs that is late though none waits: no number of consumers can do better."""
     total = fsum(forecast.rate_per_s for forecast in forecasts)
@@ -267,6 +295,7 @@ def contract_terms(
         "slo_s": p.slo_s,
         "slo_share": p.slo_share,
         "price_s": price_s,
+        "start_up_s": start_up_s,
         "late_without_waits": least,
     }
     if least > 1 - p.slo_share:
@@ -355,6 +384,7 @@ def outlooks(
     network: Network,
     forecasts: Sequence[Forecast],
     price_s: float,
+    start_up_s: float,
     p: NewsvendorNetworkParameters,
 ) -> list[Outlook]:
     """All topics, in the network's order. A job's waits at its other topics are those of the last jobs, exponential,
@@ -372,7 +402,7 @@ def outlooks(
         for topic, rate in zip(observation.topics, rates, strict=True)
     ]
     finish = [
-        finished(topic.in_flight or 0, rates[j], services_s[j], p.horizon_s)
+        finished(topic.in_flight or 0, rates[j], services_s[j], p.decision_interval_s)
         for j, topic in enumerate(observation.topics)
     ]
     mean, variance = [0.0] * len(rates), [0.0] * len(rates)
@@ -381,7 +411,7 @@ def outlooks(
         served = service_time(network, route)
         most_s = max(0.0, p.slo_s - served.mean) / len(route)
         waits = [min(waits_s[j], most_s) for j in route]
-        count = forecast.rate_at(p.horizon_s / 2) * p.horizon_s
+        count = forecast.rate_at(p.decision_interval_s / 2) * p.decision_interval_s
         mean[route[0]] += count
         variance[route[0]] += max(1.0, forecast.dispersion) * count
         for k, j in enumerate(route):
@@ -404,6 +434,7 @@ def outlooks(
             (mean[j], variance[j]),
             visits[j],
             price_s,
+            start_up_s,
             p,
         )
         for j, topic in enumerate(observation.topics)
@@ -463,6 +494,7 @@ def outlook_of(
     arrivals: tuple[float, float],
     visits: Sequence[Visit],
     price_s: float,
+    start_up_s: float,
     p: NewsvendorNetworkParameters,
 ) -> Outlook:
     """Late probabilities of the tasks that wait, and of those that may arrive."""
@@ -470,13 +502,13 @@ def outlook_of(
     most = min(MOST_ARRIVALS, ceil(mean + 6 * sqrt(variance)) + 2)
     probable = [each for each in at_least(mean, variance, most) if each >= TAIL]
     late = late_probability(visits, p.slo_s) if visits else lambda _: 0.0
-    come_s = [p.horizon_s * k / (max(mean, k) + 1) for k in range(1, len(probable) + 1)]
+    come_s = [p.decision_interval_s * k / (max(mean, k) + 1) for k in range(1, len(probable) + 1)]
     at_once = late(0.0)
     now = [*(late(age_s) for age_s in ages), *(at_once for _ in come_s)]
     new = now
-    if p.start_up_s:
-        new = [*(late(a + p.start_up_s) for a in ages), *(late(max(0.0, p.start_up_s - c)) for c in come_s)]
-    waits_s = [*(a + p.horizon_s for a in ages), *(p.horizon_s - c for c in come_s)]
+    if start_up_s:
+        new = [*(late(a + start_up_s) for a in ages), *(late(max(0.0, start_up_s - c)) for c in come_s)]
+    waits_s = [*(a + p.decision_interval_s for a in ages), *(p.decision_interval_s - c for c in come_s)]
     last = [late(wait_s) for wait_s in waits_s]
     exists = [*(1.0 for _ in ages), *probable]
     return Outlook(
@@ -494,6 +526,7 @@ def outlook_of(
         waits_s,
         late,
         price_s,
+        start_up_s,
         p,
     )
 
@@ -517,7 +550,7 @@ def best_trades(outlook: Outlook) -> tuple[list[Trade], int]:
 
 def terms(outlook: Outlook, trades: Sequence[Trade], chosen: int) -> Mapping[str, Term]:
     """The arithmetic: the topic, and the trade of one consumer fewer, the chosen number, and one more."""
-    p, status = outlook.parameters, outlook.status
+    status = outlook.status
     return {
         "rate_per_s": outlook.rate_per_s,
         "service_s": outlook.service_s,
@@ -526,7 +559,6 @@ def terms(outlook: Outlook, trades: Sequence[Trade], chosen: int) -> Mapping[str
         "waiting": outlook.waiting,
         **({"oldest_s": outlook.ages_s[0]} if outlook.ages_s else {}),
         "arrivals": outlook.arrivals,
-        "horizon_s": p.horizon_s,
         "late_at_once": outlook.at_once,
         "extra_s": outlook.extra_s,
         "price_s": outlook.price_s,

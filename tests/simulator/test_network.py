@@ -232,9 +232,11 @@ def test_a_new_consumer_serves_after_its_start_up_and_a_removed_one_finishes_its
     engine = engine_of(system, schedule_at((0.0, 0), (0.0, 0), (0.0, 0)))
     engine.advance(0.25)
     assert scale(engine, A=2).targets == {"A": 2}
+    assert engine.monitor.observe().topics[0].start_ups_s == ()  # the first one was there before
     engine.advance(1.25)
     scale(engine, A=1)
     assert engine.monitor.observe().topics[0].replicas.draining == 1
+    assert engine.monitor.observe().topics[0].start_ups_s == (0.5,)
     engine.advance(20)
     table = engine.results()
     assert table.started_s == pytest.approx([0.0, 0.75, 1.0])

@@ -29,6 +29,7 @@ class TopicView(msgspec.Struct, frozen=True):
     name: str
     counts: ReplicaCounts
     app: AppReport
+    start_ups_s: tuple[float, ...] = ()
 
 
 class NetworkView(AppView, frozen=True, kw_only=True):
@@ -75,7 +76,10 @@ class TopicActuator(AppActuator[NetworkReplicaSet]):
         """The present state."""
         with self._lock:
             counts = self._replicas.counts()
-            topics = tuple(TopicView(name, counts[name], topic.total) for name, topic in self._replicas.topics.items())
+            topics = tuple(
+                TopicView(name, counts[name], topic.total, topic.containers.start_ups_s())
+                for name, topic in self._replicas.topics.items()
+            )
             return NetworkView(topics=topics, away=self.trouble("Redis"))
 
     def stop_replicas(self, timeout_s: float = END_S) -> None:

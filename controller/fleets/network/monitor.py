@@ -122,6 +122,7 @@ class NetworkMonitor(AppMonitor[NetworkView, NetworkObservation]):
             in_flight=app.busy,
             service_rate_per_s=rate,
             service_scv=service_scv,
+            start_ups_s=topic.start_ups_s,
             unknown=unknown,
         )
 
@@ -146,7 +147,13 @@ class NetworkMonitor(AppMonitor[NetworkView, NetworkObservation]):
             fleet=self._spec.fleet,
             replicas=ReplicaCounts.total(topic.counts for topic in view.topics),
             topics=tuple(
-                TopicStatus(time_s=time_s, fleet=topic.name, replicas=topic.counts, unknown=dict.fromkeys(PART, reason))
+                TopicStatus(
+                    time_s=time_s,
+                    fleet=topic.name,
+                    replicas=topic.counts,
+                    start_ups_s=topic.start_ups_s,
+                    unknown=dict.fromkeys(PART, reason),
+                )
                 for topic in view.topics
             ),
             jobs=tuple(JobStatus(job=job.job, route=job.route) for job in self._system.jobs),

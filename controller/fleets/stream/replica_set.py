@@ -8,7 +8,7 @@ import msgspec
 from controller.fleets.programs import SILENCE_NS, ProcessWatch, ProgramWork
 from penstock.adapters.process_manager import ProgramStatus
 from penstock.clock import NANOS_PER_SECOND
-from penstock.contracts import MEASURED, Groups, Phase
+from penstock.contracts import Groups
 from penstock.plan import MemberPhase, MemberReport, Plan, match_members
 from penstock.replica_set import LIFECYCLE, SERVING, Replica, ReplicaSet
 
@@ -30,20 +30,6 @@ class ConsumerReplicaSet(ReplicaSet[ConsumerReplica], kw_only=True):
 
     looked_ns: int = 0
     """When it was last observed; 0 in a copy."""
-    start_ups_ns: tuple[int, ...] = ()
-    """From request to joining, of the last ``MEASURED`` replicas that joined."""
-
-    def start_ups_s(self) -> tuple[float, ...]:
-        """The same in seconds."""
-        return tuple(start_up_ns / NANOS_PER_SECOND for start_up_ns in self.start_ups_ns)
-
-    def reach(self, name: str, phase: Phase, at_ns: int) -> None:
-        """A replica is reported in a phase; how long it took to join is noted."""
-        replica = self.replicas.get(name)
-        starting = replica is not None and replica.phase not in SERVING
-        super().reach(name, phase, at_ns)
-        if replica is not None and starting and replica.phase in SERVING:
-            self.start_ups_ns = (*self.start_ups_ns, at_ns - replica.requested_ns)[-MEASURED:]
 
     def copy(self) -> Self:
         """A copy to be written down, which changes only when a replica does: without the times of observations."""

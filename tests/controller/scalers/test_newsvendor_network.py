@@ -82,9 +82,26 @@ def test_idle_consumers_leave_and_those_that_serve_stay() -> None:
 
 
 def test_a_start_up_makes_idle_consumers_worth_keeping() -> None:
-    calm = sizes(after_steady_load(busy=1, price_s=200.0))
-    slow = sizes(after_steady_load(busy=1, price_s=200.0, start_up_s=30.0))
+    calm = sizes(after_steady_load(busy=1, every_s=10, price_s=200.0))
+    slow = sizes(after_steady_load(busy=1, every_s=10, price_s=200.0, start_up_s=30.0))
     assert all(kept > free for kept, free in zip(slow, calm, strict=True))
+
+
+def test_a_start_up_is_paid_now_or_later_so_that_a_long_queue_gets_consumers() -> None:
+    queue = {"busy": 2, "waiting": 12, "price_s": 500.0, "counts": ReplicaCounts(joined=2)}
+    assert all(size > 4 for size in sizes(after_steady_load(**queue, start_up_s=20.0), 2))
+
+
+def test_measured_start_ups_replace_the_configured_one() -> None:
+    own, state = scaler(start_up_s=0.5), NewsvendorNetworkState()
+    for second in range(0, 100, 5):
+        seen = observed(second, 10)
+        if 50 <= second < 90:  # then none is known any more
+            topics = tuple(msgspec.structs.replace(each, start_ups_s=(4.0, 4.0)) for each in seen.topics)
+            seen = msgspec.structs.replace(seen, topics=topics)
+        decision, state = own.decide(seen, state)
+        if second:
+            assert decision.why["network"]["start_up_s"] == (0.5 if second < 50 else 4.0)
 
 
 def test_tasks_that_wait_get_consumers_if_the_price_is_high() -> None:

@@ -57,6 +57,7 @@ class Apps:
         self.clock = VirtualClock(now_s)
         self.depths = Scripted()
         self.busy = {"A": 0, "D": 0}
+        self.start_ups_s: tuple[float, ...] = ()
         self.services: dict[str, list[float]] = {"A": [], "D": []}
         self.arrivals: dict[str, list[float]] = {"1": [], "2": []}
         self.responses: dict[str, list[float]] = {"1": [], "2": []}
@@ -75,7 +76,7 @@ class Apps:
         report = AppReport(
             name, 1, self.busy[name], len(times), float(times.sum()), float((times**2).sum()), 0, jobs=jobs
         )
-        return TopicView(name, ReplicaCounts(joined=1), report)
+        return TopicView(name, ReplicaCounts(joined=1), report, self.start_ups_s)
 
     def _flow(self, job: str, topic: str) -> JobFlow:
         """They arrive at A and leave at D."""
@@ -98,6 +99,7 @@ def test_moments_are_those_of_the_samples() -> None:
     apps.services["A"] = draws.gamma(2, 0.5, 40).tolist()
     apps.arrivals["1"] = np.cumsum(draws.gamma(2, 0.7, 50)).tolist()
     apps.responses = {"1": [3.0, 5.0], "2": [10.0]}
+    apps.start_ups_s = (0.2, 0.3)
     apps.clock.pass_time(80)
     seen = apps.monitor.observe()
     topic, job = seen.topics[0], seen.jobs[0]
@@ -108,6 +110,7 @@ def test_moments_are_those_of_the_samples() -> None:
     assert seen.response_time_s == pytest.approx(6.0)
     assert (seen.completed, seen.jobs[1].route) == (3, ("A", "D", "D"))
     assert seen.late == 2
+    assert topic.start_ups_s == (0.2, 0.3)
 
 
 def test_only_what_happened_within_the_window_counts() -> None:

@@ -57,6 +57,19 @@ def test_all_topics_are_set_at_once_and_a_consumer_joins_after_its_start_up() ->
     assert ("D", "D-1", "gone") in network.seen
 
 
+def test_start_ups_are_measured_of_consumers_that_were_requested_from_a_running_app() -> None:
+    network = Network(start_up_s=2.0)
+    network.look(0.5)
+    network.look(0.6)
+    assert network.replicas.topics["A"].containers.start_ups_s() == ()  # the first one waited for its app
+    network.replicas.resize({"A": 3}, SECOND)
+    for tenth in range(10, 40):
+        network.look(tenth / 10)
+    assert network.replicas.topics["A"].containers.start_ups_s() == (2.0, 2.0)
+    assert network.replicas.topics["D"].containers.start_ups_s() == ()
+    assert network.replicas.copy().topics["A"].containers.start_ups_s() == (2.0, 2.0)
+
+
 def test_what_an_app_did_before_it_was_killed_still_counts() -> None:
     network = Network()
     network.look(0.1)
