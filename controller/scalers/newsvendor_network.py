@@ -25,7 +25,7 @@ from penstock.contracts import Decision, NetworkObservation, Term, TopicStatus, 
 
 PRICE_UNIT: Final = 0.2
 """λ is the price of ``Price`` divided by this, times the mean service time of a job along its route."""
-FIRST_PRICE: Final = 0.012
+FIRST_PRICE: Final = 0.024
 PRICE_GAIN: Final = 0.02
 WAIT_MEMORY: Final = 10.0
 """Routes, in mean service times, over which the waits of a topic are averaged."""
