@@ -37,7 +37,7 @@ from penstock.adapters.amqp import (
 from penstock.adapters.app_boards import AppBoard
 from penstock.adapters.redis import REDIS_AWAY
 from penstock.adapters.result_topic import ResultTopic
-from penstock.apps import AppReport, JobFlow
+from penstock.apps import AppReport, JobFlow, exchange_s
 from penstock.log_once import LogOnce
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
@@ -47,8 +47,6 @@ from penstock.systems import NetworkSystem
 
 log = logging.getLogger(__name__)
 
-WANTED_EVERY_S = 0.2
-REPORT_EVERY_S = 0.2
 BACK_TO_BACK_NS = 20_000_000
 """Result and acknowledgement come after the service. An event that a container receives within this time after its last
 deadline had been waiting: its service starts at that deadline, so that μ is that of the distribution.
@@ -368,18 +366,16 @@ class App:
 
     def _exchange(self) -> None:
         """Read the wanted containers, publish the report. While Redis is away both stay as they were."""
-        reported_s = 0.0
+        every_s = exchange_s(self.spec.speed)
         trouble = LogOnce(log, "Redis is away (%s): the containers stay")
         while True:
-            last = self._gone.wait(WANTED_EVERY_S)
+            last = self._gone.wait(every_s)
             try:
                 wanted = self._board.wanted(self.replica)
                 if wanted is not None and wanted != self._wanted:
                     self._wanted = max(0, wanted)
                     self._link.call_soon(lambda: None)  # ends its wait
-                if last or time.monotonic() - reported_s >= REPORT_EVERY_S - WANTED_EVERY_S / 2:
-                    reported_s = time.monotonic()
-                    self._board.report(self._report())
+                self._board.report(self._report())
                 trouble.clear()
             except REDIS_AWAY as error:
                 trouble.note(error)

@@ -5,8 +5,19 @@ containers; the app reports its state and its cumulative counts. Neither waits f
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
+
+EXCHANGE_S: Final = 0.2
+"""Between two exchanges of an app with the controller, at speed 1."""
+SHORTEST_EXCHANGE_S: Final = 0.04
+"""More would take time from the services."""
+
+
+def exchange_s(speed: float) -> float:
+    """Between two exchanges: in a faster run decisions are closer together, and reports have to be, too."""
+    return min(EXCHANGE_S, max(SHORTEST_EXCHANGE_S, EXCHANGE_S / speed))
 
 
 def scv(n: int, total: float, squares: float) -> float | None:

@@ -29,7 +29,7 @@ ReplicaSetT = TypeVar("ReplicaSetT", bound=AnyReplicaSet)
 
 class ReconcilingActuator(ABC, Generic[ReplicaSetT]):
     """``apply`` notes targets in the replica set and sets ``_wake``; the thread calls ``step``, at once then and every
-    ``STEP_S`` seconds. Callers hold ``_lock`` while they use the replica set.
+    ``step_s`` seconds. Callers hold ``_lock`` while they use the replica set.
     """
 
     STEP_S: ClassVar[float] = 0.1
@@ -40,6 +40,11 @@ class ReconcilingActuator(ABC, Generic[ReplicaSetT]):
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def step_s(self) -> float:
+        """Between two steps."""
+        return self.STEP_S
 
     def events(self) -> Sequence[ReplicaEvent]:
         """Events of replicas since the last call, in order."""
@@ -83,7 +88,7 @@ class ReconcilingActuator(ABC, Generic[ReplicaSetT]):
 
     def _work(self, after_step: Callable[[], None]) -> None:
         while not self._stopping.is_set():
-            self._wake.wait(self.STEP_S)
+            self._wake.wait(self.step_s)
             self._wake.clear()
             self.step()
             after_step()

@@ -7,8 +7,14 @@ import pytest
 
 from penstock.adapters.app_boards import AppBoard
 from penstock.adapters.redis import REDIS_AWAY
-from penstock.apps import AppReport, JobFlow, ready_limit
+from penstock.apps import EXCHANGE_S, SHORTEST_EXCHANGE_S, AppReport, JobFlow, exchange_s, ready_limit
 from penstock.settings import Endpoints
+
+
+def test_apps_report_as_often_as_a_faster_run_decides_within_limits() -> None:
+    assert exchange_s(1) == exchange_s(0.2) == EXCHANGE_S
+    assert exchange_s(2) == EXCHANGE_S / 2
+    assert exchange_s(60) == SHORTEST_EXCHANGE_S
 
 
 def test_rate_and_scv_of_a_report_are_those_of_its_services() -> None:

@@ -17,7 +17,7 @@ from penstock.adapters.amqp import Management
 from penstock.adapters.app_boards import AppBoard
 from penstock.adapters.process_manager import ProgramStatus
 from penstock.adapters.redis import REDIS_AWAY
-from penstock.apps import AppReport
+from penstock.apps import AppReport, exchange_s
 from penstock.errors import PenstockError
 from penstock.log_once import LogOnce
 from penstock.runspec import RunSpec
@@ -42,6 +42,11 @@ class AppActuator(ReconcilingActuator[ReplicaSetT]):
         self._troubles: dict[str, LogOnce] = {}
         self._wanted: dict[str, int] = {}
         self._again_s = 0.0
+
+    @property
+    def step_s(self) -> float:
+        """Not longer than until the next reports of the apps."""
+        return min(self.STEP_S, exchange_s(self._spec.speed))
 
     @abstractmethod
     def bring_up(self) -> None:

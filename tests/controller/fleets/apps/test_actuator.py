@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.fleets.apps.actuator import AGAIN_S, AppActuator
@@ -13,6 +14,7 @@ from controller.fleets.network.actuator import TopicActuator
 from controller.fleets.programs import RunPrograms, WorkerProgram
 from controller.fleets.queue.actuator import QueueActuator
 from penstock.adapters.process_manager import Program, ProgramStatus
+from penstock.apps import exchange_s
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
 from penstock.systems import JobSpec, NetworkSystem, QueueSystem, TopicSpec
@@ -79,3 +81,10 @@ def test_targets_that_redis_has_lost_are_sent_again(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("controller.fleets.apps.actuator.time.monotonic", lambda: later_s)
     actuator._want({"app": 3})
     assert sent == [("app", 3)] * 2
+
+
+def test_a_faster_run_is_looked_at_as_often_as_its_apps_report(tmp_path: Path) -> None:
+    actuator = actuator_of(TopicActuator, NETWORK, tmp_path)
+    assert actuator.step_s == AppActuator.STEP_S
+    actuator._spec = msgspec.structs.replace(actuator._spec, speed=20.0)
+    assert actuator.step_s == exchange_s(20.0) < AppActuator.STEP_S
