@@ -6,9 +6,9 @@ there anyway, for nothing; one more consumer serves it at once and costs its ser
 makes the job late with a higher probability, at the price λ. docs/newsvendor.md explains the method.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import lru_cache
 from math import ceil, expm1, fsum, sqrt
 from typing import ClassVar, Final, NamedTuple
 
@@ -31,6 +31,8 @@ WAIT_MEMORY: Final = 10.0
 """Routes, in mean service times, over which the waits of a topic are averaged."""
 TAIL: Final = 1e-3
 """Arrivals less probable than this are left out."""
+NODES: Final = 200
+"""Waits up to the limit at which a late probability is computed, where it is not needed exactly."""
 MOST_ARRIVALS: Final = 500
 MOST_KEPT: Final = 256
 MOST_ADDED: Final = 50
@@ -103,8 +105,10 @@ class Outlook(NamedTuple):
     ``now`` (or when it arrives), after a start-up (``new``), or at the next decision (``last``), when it has
     waited for ``waits_s``. ``late_after``: late probability by wait.
     ``rate_per_s``: of all arrivals there, in the long run; ``arrivals``: expected ones until the next decision;
-    ``ages_s``: waits so far; ``at_once``: late probability of a job that does not wait here. ``start_up_s``: of a
-    consumer.
+    ``ages_s``: waits so far; ``at_once``: late probability of a job that does not wait here.
+    ``start_up_s``: of a consumer. ``extra_s``: consumer-seconds that a task costs if a consumer beyond the least number
+    serves it. ``renewed_s``, by task: what it costs if it waits until the next decision and then gets a further
+    consumer, its late probability until then left out.
     """
 
     status: TopicStatus
@@ -119,9 +123,11 @@ class Outlook(NamedTuple):
     new: Sequence[float]
     last: Sequence[float]
     waits_s: Sequence[float]
-    late_after: Callable[[float], float]
+    late_after: "LateProbability"
     price_s: float
     start_up_s: float
+    extra_s: float
+    renewed_s: Sequence[float]
     parameters: NewsvendorNetworkParameters
 
     @property
@@ -138,14 +144,6 @@ class Outlook(NamedTuple):
     def load(self) -> float:
         """Consumers that are busy on average."""
         return self.rate_per_s * self.service_s
-
-    @property
-    def extra_s(self) -> float:
-        """Consumer-seconds that a task costs if a consumer beyond the least number serves it. One that has to be there
-        would serve it for nothing later if it is idle then, which is so with the probability of fewer tasks in the
-        topic than the least number of consumers.
-        """
-        return self.service_s * (1 - at_least(self.load, self.load, self.parameters.min_replicas)[-1])
 
     def trade(self, consumers: int) -> Trade:
         """The parts of J(m). Those that start go first, then idle ones."""
@@ -171,29 +169,37 @@ class Outlook(NamedTuple):
         late = fsum(self.exists[k] * self.now[k] for k in range(at_once))
         late += fsum(self.exists[k] * self.new[k] for k in range(at_once, soon))
         work_s = extra_s * fsum(self.exists[max(0, p.min_replicas - busy) : soon])
-        for k, freed in zip(range(soon, count), at_least(ends, ends, count - soon), strict=True):
+        then_s = self.later_s(soon, busy + idle + added)
+        for k, freed, later_s in zip(range(soon, count), at_least(ends, ends, count - soon), then_s, strict=True):
             late += self.exists[k] * (self.last[k] - freed * (self.last[k] - self.now[k]) / 2)
-            then_s = self.later_s(k, k - soon + 1, busy + idle + added)
-            work_s += self.exists[k] * (freed * beyond * extra_s + (1 - freed) * then_s)
+            work_s += self.exists[k] * (freed * beyond * extra_s + (1 - freed) * later_s)
         return late, work_s
 
-    def later_s(self, k: int, turn: int, consumers: int) -> float:
-        """What task ``k`` costs in s if it still waits at the next decision, its late probability until then left out.
+    def later_s(self, first: int, consumers: int) -> list[float]:
+        """By task from ``first`` on: what it costs in s if it still waits at the next decision, its late probability
+        until then left out.
 
         The least of three: a further consumer and its start-up; its turn at the ``consumers`` of this number, who stay
         for it; its turn at those that have to be there, if they can do all the work. A later start makes late jobs.
         Had the start-up to be paid only if it is now, a decision would always leave it to the next one.
         """
-        least, start_up_s = self.parameters.min_replicas, self.start_up_s
-        choices = [(self.extra_s + start_up_s, start_up_s)]
-        if consumers and start_up_s:
-            choices.append((self.extra_s, turn * self.service_s / consumers))
+        least, price_s, late_after = self.parameters.min_replicas, self.price_s, self.late_after
+        waiting = list(zip(self.waits_s[first:], self.last[first:], strict=True))
+        costs = self.renewed_s[first:]
+        if consumers and self.start_up_s:
+            turn_s = self.service_s / consumers
+            turns = [
+                self.extra_s + price_s * (late_after.near(wait_s + turn * turn_s) - last)
+                for turn, (wait_s, last) in enumerate(waiting, 1)
+            ]
+            costs = list(map(min, costs, turns))
         if self.load < least:
-            choices.append((0.0, turn * self.service_s / least))
-        before = self.last[k]
-        return min(
-            work_s + self.price_s * (self.late_after(self.waits_s[k] + wait_s) - before) for work_s, wait_s in choices
-        )
+            turn_s = self.service_s / least
+            turns = [
+                price_s * (late_after(wait_s + turn * turn_s) - last) for turn, (wait_s, last) in enumerate(waiting, 1)
+            ]
+            costs = list(map(min, costs, turns))
+        return list(costs)
 
     def idle_s(self, busy: int, idle: int, added: int) -> float:
         """Expected idle time of consumers beyond the least number, until the next decision; of those that are added,
@@ -447,15 +453,30 @@ def finished(in_flight: int, rate_per_s: float, service_s: float, within_s: floa
     return in_flight * part + rate_per_s * max(0.0, within_s - part * service_s)
 
 
-def late_probability(visits: Sequence[Visit], limit_s: float) -> Callable[[float], float]:
-    """Of a job at a topic, by its wait there in s."""
-    total = fsum(visit.share for visit in visits)
+class LateProbability:
+    """Of a job at a topic, by its wait there in s. Values are kept."""
 
-    @cache
-    def late(wait_s: float) -> float:
-        return fsum(v.share / total * gamma_above(v.other.mean, v.other.variance, limit_s - wait_s) for v in visits)
+    def __init__(self, visits: Sequence[Visit], limit_s: float) -> None:
+        self._visits, self._limit_s = visits, limit_s
+        self._total = fsum(visit.share for visit in visits)
+        self._known: dict[float, float] = {}
+        self._step_s = limit_s / NODES
 
-    return late
+    def __call__(self, wait_s: float) -> float:
+        """Exactly; 0 where no job comes."""
+        found = self._known.get(wait_s)
+        if found is None:
+            left_s = self._limit_s - wait_s
+            found = self._known[wait_s] = fsum(
+                v.share / self._total * gamma_above(v.other.mean, v.other.variance, left_s) for v in self._visits
+            )
+        return found
+
+    def near(self, wait_s: float) -> float:
+        """Between the values at two of ``NODES``, for the many waits of which each is asked for once."""
+        node, part = divmod(wait_s / self._step_s, 1.0)
+        before = self(node * self._step_s)
+        return before + part * (self((node + 1) * self._step_s) - before)
 
 
 def readings_of(
@@ -501,7 +522,7 @@ def outlook_of(
     mean, variance = arrivals
     most = min(MOST_ARRIVALS, ceil(mean + 6 * sqrt(variance)) + 2)
     probable = [each for each in at_least(mean, variance, most) if each >= TAIL]
-    late = late_probability(visits, p.slo_s) if visits else lambda _: 0.0
+    late = LateProbability(visits, p.slo_s)
     come_s = [p.decision_interval_s * k / (max(mean, k) + 1) for k in range(1, len(probable) + 1)]
     at_once = late(0.0)
     now = [*(late(age_s) for age_s in ages), *(at_once for _ in come_s)]
@@ -511,6 +532,11 @@ def outlook_of(
     waits_s = [*(a + p.decision_interval_s for a in ages), *(p.decision_interval_s - c for c in come_s)]
     last = [late(wait_s) for wait_s in waits_s]
     exists = [*(1.0 for _ in ages), *probable]
+    extra_s = extra_work_s(rate_per_s * service_s, service_s, p.min_replicas)
+    renewed_s = [
+        extra_s + start_up_s + price_s * (late(wait_s + start_up_s) - before)
+        for wait_s, before in zip(waits_s, last, strict=True)
+    ]
     return Outlook(
         status,
         service_s,
@@ -527,8 +553,18 @@ def outlook_of(
         late,
         price_s,
         start_up_s,
+        extra_s,
+        renewed_s,
         p,
     )
+
+
+def extra_work_s(load: float, service_s: float, least: int) -> float:
+    """Consumer-seconds that a task costs if a consumer beyond the ``least`` number serves it. One that has to be there
+    would serve it for nothing later if it is idle then, which is so with the probability of fewer tasks in the topic
+    than the least number of consumers.
+    """
+    return service_s * (1 - at_least(load, load, least)[-1])
 
 
 def best_trades(outlook: Outlook) -> tuple[list[Trade], int]:
