@@ -88,8 +88,8 @@ def test_a_start_up_makes_idle_consumers_worth_keeping() -> None:
 
 
 def test_a_start_up_is_paid_now_or_later_so_that_a_long_queue_gets_consumers() -> None:
-    queue = {"busy": 2, "waiting": 12, "price_s": 500.0, "counts": ReplicaCounts(joined=2)}
-    assert all(size > 4 for size in sizes(after_steady_load(**queue, start_up_s=20.0), 2))
+    decision = after_steady_load(2, 12, counts=ReplicaCounts(joined=2), price_s=500.0, start_up_s=20.0)
+    assert all(size > 4 for size in sizes(decision, 2))
 
 
 def test_measured_start_ups_replace_the_configured_one() -> None:
