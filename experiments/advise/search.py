@@ -4,7 +4,8 @@ Of a long first part, most settings are tried on an excerpt, and the best of the
 longer win is given up.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from statistics import mean
 from typing import Final
@@ -245,12 +246,14 @@ class Search:
 
     def _confirmed(self, proofs: Sequence[Proof]) -> list[Proof]:
         """The cheapest proven one by all seeds, then the next one, until the cheapest of all keeps the share on their
-        mean: of many settings that few seeds have proven, the cheapest one is often the luckiest.
+        mean: of many settings that few seeds have proven, the cheapest one is often the luckiest. Where it was, safer
+        ones of its scaler are proven.
         """
         if not self._confirming:
             return list(proofs)
         self._phase("confirmation")
         found = {(each.scaler, each.setting): each for each in proofs}
+        steps = Counter[str]()
         while (best := _best(found.values())) is not None and len(best.rest_shares) == len(self._seeds):
             key = best.scaler, best.setting
             self._trials.measure(
@@ -261,7 +264,22 @@ class Search:
                 del found[key]
             else:
                 found[key] = proof
+            if (proof is None or not proof.met) and steps[best.scaler] < STEPS:
+                steps[best.scaler] += 1
+                for each in self._safer(best, found):
+                    found[each.scaler, each.setting] = each
         return list(found.values())
+
+    def _safer(self, failed: Proof, known: Mapping[tuple[str, Setting], Proof]) -> list[Proof]:
+        """Proofs of settings of its scaler that keep no less than it on the first part, the cheapest first."""
+        scaler, tried = failed.scaler, self._tried(failed.scaler)
+        share = self._trials.outcomes[self._wanted(scaler, failed.setting)].slo_share
+        left = [
+            each for each in self._cheapest(scaler) if tried[each].slo_share >= share and (scaler, each) not in known
+        ]
+        best = _best(known.values())
+        limits = Limits(late_share=1 - self._lowest, replica_minutes=inf if best is None else best.cost)
+        return self._prove([(scaler, each) for each in left[: min(FURTHER, self._affordable("rest"))]], limits)
 
     def _further(self, scaler: str, proofs: Sequence[Proof]) -> list[Proof]:
         """More proofs of a scaler that is close to the cheapest: its other settings that meet the SLO on the first
@@ -357,10 +375,13 @@ class Search:
         return outcome is not None and not outcome.error and outcome.slo_share >= self._lowest
 
     def _keeps(self, shares: Sequence[float], seeds: int) -> bool:
-        """On one part, by so many seeds, those that prove first."""
-        if len(shares) < seeds or min(shares[: len(self._seeds)]) < self._lowest:
+        """On one part, by so many seeds, those that prove first. Further ones have to keep the share by themselves,
+        too: of many settings, those are proven to which the first seeds were kind.
+        """
+        proving, further = shares[: len(self._seeds)], shares[len(self._seeds) :]
+        if len(shares) < seeds or min(proving) < self._lowest:
             return False
-        return mean(shares) >= self._share
+        return mean(shares) >= self._share and (not further or mean(further) >= self._share)
 
     def _proof(self, scaler: str, setting: Setting, seeds: Sequence[int] | None = None) -> Proof | None:
         """None for a setting under which the scaler failed. ``seeds``: those that prove, unless others are given."""

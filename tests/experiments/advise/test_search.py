@@ -164,6 +164,18 @@ def test_the_advised_setting_is_proven_by_seeds_that_did_not_choose_it() -> None
     assert all(not each.met for each in proofs if each.cost < 3.0)
 
 
+def test_further_seeds_have_to_keep_the_share_by_themselves() -> None:
+    # Two replicas keep 99.9 % by the seeds that prove and 98.6 % by the others: 99.25 % in the mean.
+    def does(each: Wanted) -> tuple[float, float]:
+        replicas = replicas_of(each.setting)
+        return (1.0 if replicas >= 3 else 0.999 if each.seed <= 2 else 0.986) if replicas >= 2 else 0.5, replicas
+
+    land = Landscape(does, {"first": 5, "rest": 5})
+    search = Search(cast(Trials, land), cast(Any, None), wanted_share=0.99, seeds=(1, 2), confirming=(3, 4))
+    search.choose([SPACE])
+    assert search.prove([SPACE])[0].cost >= 3.0
+
+
 def test_a_setting_that_costs_more_by_further_seeds_is_compared_with_the_next_one() -> None:
     # By the seeds that confirm, one scaler costs a third more, and is then the dearer one.
     lucky, steady = Space("lucky", {}, ()), Space("steady", {}, ())
