@@ -66,8 +66,8 @@ class StationEngine(FaultInjection):
 
     By task: ``received_ns``, ``started_ns``, ``finished_ns`` (-1: not yet), ``worker`` (index into ``workers``) and
     ``attempts``. By station: ``arrived``, ``completed``, ``busy_ns`` (service time of the completed), ``refused``
-    (429), ``taken`` (when which task was taken up, for whoever reads them to take away) and ``start_ups_ns`` (from
-    request to joining, of the last replicas that joined).
+    (429), ``taken`` (time and number of each task that a replica took up; a reader removes those that it has read) and
+    ``start_ups_ns`` (from request to joining, of the last replicas that joined).
     """
 
     def __init__(

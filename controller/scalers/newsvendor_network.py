@@ -58,9 +58,8 @@ class NewsvendorNetworkState(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, kw_only=True)
 class NewsvendorNetworkParameters(BoundedParameters):
     """``slo_share`` of the jobs is to leave the network within ``slo_s``. ``price_s`` fixes λ in consumer-seconds per
-    late job; None: it is found from the share. ``start_up_s``: from the request of a consumer until it serves; counts
-    until it is measured.
-    ``service_rates_per_s`` and ``service_scvs`` per topic replace measured values.
+    late job; None: it is found from the share. ``start_up_s``: from the request of a consumer until it serves; it
+    counts until start-ups are measured. ``service_rates_per_s`` and ``service_scvs`` per topic replace measured values.
     """
 
     decision_interval_s: Positive = 2.0
@@ -186,7 +185,7 @@ class Outlook(NamedTuple):
         least, price_s, late_after = self.parameters.min_replicas, self.price_s, self.late_after
         waiting = list(zip(self.waits_s[first:], self.last[first:], strict=True))
         costs = self.renewed_s[first:]
-        if consumers and self.start_up_s:
+        if consumers and self.start_up_s:  # without a start-up a further consumer is never dearer than a turn
             turn_s = self.service_s / consumers
             turns = [
                 self.extra_s + price_s * (late_after.near(wait_s + turn * turn_s) - last)
@@ -206,11 +205,9 @@ class Outlook(NamedTuple):
         for as long after their start-up.
         """
         interval_s = self.parameters.decision_interval_s
-        half_s, later_s = interval_s / 2, self.start_up_s + interval_s / 2
-        if self.start_up_s == 0:
-            return interval_s * self.idle(busy, idle + added, half_s)
+        later_s = self.start_up_s + interval_s / 2
         more = self.idle(busy, idle + added, later_s) - self.idle(busy, idle, later_s) if added else 0.0
-        return interval_s * (self.idle(busy, idle, half_s) + more)
+        return interval_s * (self.idle(busy, idle, interval_s / 2) + more)
 
     def idle(self, busy: int, idle: int, after_s: float) -> float:
         """Expected idle consumers beyond the least number after a time: those that find no task now, and those whose

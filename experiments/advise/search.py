@@ -271,11 +271,11 @@ class Search:
         return list(found.values())
 
     def _safer(self, failed: Proof, known: Mapping[tuple[str, Setting], Proof]) -> list[Proof]:
-        """Proofs of settings of its scaler that keep no less than it on the first part, the cheapest first."""
+        """Proofs of settings of its scaler that keep more than it on the first part, the cheapest first."""
         scaler, tried = failed.scaler, self._tried(failed.scaler)
         share = self._trials.outcomes[self._wanted(scaler, failed.setting)].slo_share
         left = [
-            each for each in self._cheapest(scaler) if tried[each].slo_share >= share and (scaler, each) not in known
+            each for each in self._cheapest(scaler) if tried[each].slo_share > share and (scaler, each) not in known
         ]
         best = _best(known.values())
         limits = Limits(late_share=1 - self._lowest, replica_minutes=inf if best is None else best.cost)

@@ -176,6 +176,23 @@ def test_further_seeds_have_to_keep_the_share_by_themselves() -> None:
     assert search.prove([SPACE])[0].cost >= 3.0
 
 
+def test_where_the_cheapest_one_was_lucky_safer_ones_of_its_scaler_are_proven() -> None:
+    # Dearer settings keep more. Four replicas are enough by the seeds that confirm, 3.4 by those that prove.
+    cheap = Space("cheap", {"replicas": tuple(2 + number / 10 for number in range(40))}, ())
+    dear = Space("dear", {}, ())
+
+    def does(each: Wanted) -> tuple[float, float]:
+        replicas = 6.0 if each.scaler == "dear" else float(dict(each.setting).get("replicas", 9.0))
+        needed = 3.35 if each.seed <= 2 else 3.95
+        share = min(1.0, 0.99 + 0.002 * (replicas - 2)) if each.part == "first" else 1.0 if replicas > needed else 0.9
+        return share, replicas
+
+    land = Landscape(does, {"first": 5, "rest": 5})
+    search = Search(cast(Trials, land), cast(Any, None), wanted_share=0.99, seeds=(1, 2), confirming=(3, 4))
+    search.choose([cheap, dear])
+    assert search.prove([cheap, dear])[0].cost < 4.05
+
+
 def test_a_setting_that_costs_more_by_further_seeds_is_compared_with_the_next_one() -> None:
     # By the seeds that confirm, one scaler costs a third more, and is then the dearer one.
     lucky, steady = Space("lucky", {}, ()), Space("steady", {}, ())
