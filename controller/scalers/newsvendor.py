@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controller.scalers.shared.base import JITTER, CannotDecide, all_reasons
-from controller.scalers.shared.beliefs import Beliefs, Believed
+from controller.scalers.shared.beliefs import Beliefs, Believed, typical
 from controller.scalers.shared.lpt import group_numbers, groups_of, lpt_for_all
 from controller.scalers.shared.newsvendor import CumulativePrice, clip
 from controller.scalers.shared.parameters import Candidates as Values
@@ -51,7 +51,14 @@ SETTLING: Final = 2
 """Intervals in which the events of such a load, or of a rebalance, are found to be late."""
 SPARE: Final = 0.7
 """Of the time between a pause and the limit, the part that a smooth load may use as a buffer."""
+LEAST_EXPECTED: Final = 5.0
+"""Late events of a scale-in: fewer of them are not compared with those that are counted."""
+LEAST_RATIO, MOST_RATIO = 0.1, 3.0
+REMEMBERED: Final = 9
+"""Scale-ins whose late events count."""
 MOST_BUSY: Final = 0.97
+LONG: Final = 0.5
+"""Of the limit: a rebalance that takes more than this part of it cannot always fall between the bursts."""
 PEAK_TICKS: Final = 600.0
 JUMP_TICKS: Final = 300.0
 JUMP_WEIGHT: Final = 3.0
@@ -125,7 +132,7 @@ class Estimates(msgspec.Struct, frozen=True):
             jumps *= 1 - 1 / JUMP_TICKS
             if error > max(0.3 * peak, 4 * sqrt(max(peak, 1.0))) and ticks > max(10, calm_until):
                 jumps, calm_until = jumps + JUMP_WEIGHT / JUMP_TICKS, ticks + ahead + 5
-            step = AHEAD_VARIANCE_GAIN if ahead_variance else 1.0
+            step = AHEAD_VARIANCE_GAIN if ahead_variance or self.ticks > ahead + SETTLED else 1.0
             ahead_variance += step * (error**2 - ahead_variance)
         shares = self.shares if len(self.shares) == len(slots) else (1 / len(slots),) * len(slots)
         profile = self.profile
@@ -155,6 +162,38 @@ class Estimates(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(made, forecasts=(*forecasts, made.forecast(ahead - 1)))
 
 
+class ScaleIns(msgspec.Struct, frozen=True):
+    """How many events were late after scale-ins, as multiples of those that the rebalance was expected to make late:
+    when a removed replica leaves is not observed.
+
+    ``ratios``: of the last scale-ins. ``until``: tick at which the late events of the present one are counted, None if
+    there is none; ``late``: the count before it; ``expected``: its own.
+    """
+
+    ratios: tuple[float, ...] = ()
+    until: int | None = None
+    late: int = 0
+    expected: float = 0.0
+
+    def begun(self, until: int, late: int | None, expected: float) -> "ScaleIns":
+        """With a decision for fewer replicas."""
+        before = self.counted(late)
+        if late is None or expected < LEAST_EXPECTED:
+            return before
+        return ScaleIns(before.ratios, until, late, expected)
+
+    def updated(self, ticks: int, late: int | None) -> "ScaleIns":
+        """With the count of late events."""
+        return self if self.until is None or ticks < self.until else self.counted(late)
+
+    def counted(self, late: int | None) -> "ScaleIns":
+        """With those of the present one."""
+        if late is None or self.until is None:
+            return self
+        ratio = clip((late - self.late) / self.expected, LEAST_RATIO, MOST_RATIO)
+        return ScaleIns((*self.ratios, ratio)[-REMEMBERED:])
+
+
 class NewsvendorState(RateState, frozen=True):
     """``slots``: arrivals of the last interval by partition, read at ``read_s``. ``fewer``: decisions in a row that
     wanted fewer replicas. ``requested_s``: time of the last request. ``unforeseen``: late events of loads that nothing
@@ -174,6 +213,7 @@ class NewsvendorState(RateState, frozen=True):
     stopped: int = 0
     stopped_until: int = 0
     beliefs: Beliefs = Beliefs()
+    scale_ins: ScaleIns = ScaleIns()
 
 
 @dataclass(frozen=True)
@@ -233,17 +273,23 @@ class Fleet(NamedTuple):
         return 2 + 10 * self.pause
 
     @property
+    def long_pause(self) -> bool:
+        """A rebalance takes so long that it cannot always fall between the bursts."""
+        return self.pause > LONG * self.limit
+
+    @property
     def patience(self) -> int:
         """Decisions in a row that have to want fewer replicas, less one."""
         return ceil(0.2 * self.start_up)
 
 
 class Candidate(NamedTuple):
-    """A number of replicas with the grouping that it would end with."""
+    """A number of replicas with the grouping that it would end with, and the events that its rebalance makes late."""
 
     replicas: int
     groups: Groups
     changed: bool
+    late_by_pause: float
 
 
 class Candidates(NamedTuple):
@@ -307,7 +353,7 @@ class Scores(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What candidates are scored on."""
+    """What candidates are scored on. ``scale_in``: late events after a scale-in as a multiple of the expected ones."""
 
     fleet: Fleet
     estimates: Estimates
@@ -317,6 +363,7 @@ class Outlook(NamedTuple):
     in_force: Groups
     replicas: int
     since_request: float
+    scale_in: float
 
     @property
     def events(self) -> float:
@@ -406,9 +453,14 @@ class Outlook(NamedTuple):
         idle = np.maximum(0.0, limit - m / full)
         lengthened = np.minimum(4.0, full / np.maximum(0.1 * full, full - m))
         burst = m * stopped * np.maximum(0.0, pause - until_burst - idle) * lengthened
-        late = np.maximum(0.0, pause + loads.lag / rate + MARGIN - limit)
-        smooth = loads.total(m * q * loads.each(stopped) * late / np.maximum(0.1, 1 - m * q / rate))
-        return np.where(candidates.changed, beta * burst + (1 - beta) * smooth, 0.0)
+        fewer = candidates.replicas < self.replicas
+        if self.fleet.long_pause:
+            leaving = m * loads.total(q * loads.each(stopped) * late_at_any_time(m * q / rate, pause, limit))
+            burst = np.where(fewer, np.maximum(burst, leaving), burst)
+        beyond = np.maximum(0.0, pause + loads.lag / rate + MARGIN - limit)
+        smooth = loads.total(m * q * loads.each(stopped) * beyond / np.maximum(0.1, 1 - m * q / rate))
+        late = np.where(fewer, self.scale_in, 1.0) * (beta * burst + (1 - beta) * smooth)
+        return np.where(candidates.changed, late, 0.0)
 
     def after_a_jump(self, packed: Ints) -> Floats:
         """Late events per interval if the load may jump to its peak while no replica can be added in time."""
@@ -457,13 +509,20 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         stopped_until = state.stopped_until if joined == state.joined else after_rebalance
         unforeseen = state.unforeseen + late * surprised
         stopped = state.stopped + late * (not surprised and estimates.ticks <= stopped_until)
-        outlook = Outlook(fleet, estimates, value, tick.load.lags, oldest, in_force(tick), tick.replicas, since)
+        scale_ins = state.scale_ins.updated(estimates.ticks, observed.late)
+        scale_in = typical(1.0, scale_ins.ratios) if fleet.long_pause else 1.0
+        outlook = Outlook(
+            fleet, estimates, value, tick.load.lags, oldest, in_force(tick), tick.replicas, since, scale_in
+        )
         chosen, scored = choose(tick, outlook)
         why = terms(tick, outlook, p, believed) | scored
         fewer = state.fewer + 1 if chosen.replicas < tick.replicas else 0
         if refused := cannot(unforeseen, stopped, observed, p, believed):
             why["cannot"] = refused
         regroups = chosen.replicas == tick.replicas and chosen.changed
+        if chosen.replicas < tick.replicas and fewer > fleet.patience and fleet.long_pause:
+            until = estimates.ticks + ceil(fleet.horizon)
+            scale_ins = scale_ins.begun(until, observed.late, chosen.late_by_pause / scale_in)
         following = NewsvendorState(
             offsets=state.offsets,
             estimates=estimates,
@@ -477,6 +536,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             stopped=stopped,
             stopped_until=after_rebalance if regroups else stopped_until,
             beliefs=beliefs,
+            scale_ins=scale_ins,
         )
         if 0 < fewer <= fleet.patience:
             why["reason"] = f"fewer replicas are wanted for {fewer} decisions, more than {fleet.patience} are needed"
@@ -524,7 +584,7 @@ def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Ter
         "chosen": best,
         "wanted": replicas,
     }
-    return Candidate(replicas, groups, changed), why
+    return Candidate(replicas, groups, changed, float(scores.paused[best])), why
 
 
 def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters, believed: Believed) -> dict[str, Term]:
@@ -550,6 +610,7 @@ def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters, believed:
         "price_s": outlook.price * p.decision_interval_s,
         "slo_share": p.slo_share,
         "horizon_s": outlook.fleet.horizon * p.decision_interval_s,
+        **({"scale_in_ratio": outlook.scale_in} if outlook.fleet.long_pause else {}),
     }
 
 
@@ -627,6 +688,21 @@ def moved(before: Groups, after: Groups) -> set[int]:
     held = {name: before[index] if index < len(before) else () for index, name in enumerate(names)}
     matched = match_members(after, held)
     return {p for name in names for p in matched[name] if p not in held[name]}
+
+
+def late_at_any_time(busy: Floats, pause: float, limit: float) -> Floats:
+    """Part of a burst that a stop of the group makes late, mean over the times in an interval at which it can begin.
+    ``busy``: time that a group needs for its burst.
+
+    A stop that begins before the burst puts all of it off, by the part that lies after the burst's arrival; one that
+    begins while the burst is served puts off the rest of it by ``pause``.
+    """
+    busy = np.clip(busy, 1e-9, 1.0)
+    within = min(pause, limit)
+    before = (np.maximum(0.0, busy + within - limit) ** 2 - np.maximum(0.0, busy - limit) ** 2) / (2 * busy)
+    during = np.maximum(0.0, busy**2 - max(0.0, limit - pause) ** 2) / (2 * busy)
+    late: Floats = np.minimum(1.0, before + pause - within + during)
+    return late
 
 
 def _density(z: Floats) -> Floats:

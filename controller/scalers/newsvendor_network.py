@@ -16,7 +16,7 @@ import msgspec
 
 from controller.queueing.network import Job, Network, NetworkTopic
 from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, reason_of, resize
-from controller.scalers.shared.beliefs import typical_s
+from controller.scalers.shared.beliefs import typical
 from controller.scalers.shared.network_scaler import ServiceMoments, remembered
 from controller.scalers.shared.newsvendor import RARITY, Forecast, Price, at_least, gamma_above
 from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
@@ -262,7 +262,7 @@ class NewsvendorNetwork(BaseScaler[NewsvendorNetworkParameters, NewsvendorNetwor
         except CannotDecide as reason:
             return hold(observation.fleet, str(reason)), state
         assert state.price.value is not None
-        start_up_s = typical_s(p.start_up_s, state.start_ups_s)
+        start_up_s = typical(p.start_up_s, state.start_ups_s)
         delay = 1 + start_up_s / p.decision_interval_s
         price_s = p.price_s or state.price.value / PRICE_UNIT * mean_route_s(network) * delay
         decisions = {}

@@ -130,6 +130,7 @@ NEWSVENDOR = Family(
         "jumps = {jumps} per interval, to a peak of {peak} events",
         "the oldest waiting event is {oldest_s} s old",
         "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",
+        "scale-ins make {scale_in_ratio} times as many events late as their rebalance is expected to",
         Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s"}), _trade),
         "{cannot}",
     ),

@@ -65,12 +65,12 @@ class Beliefs(msgspec.Struct, frozen=True):
         rates = self.rates_per_s if len(self.rates_per_s) >= LEAST_RATES else ()
         return Believed(
             median(rates) if rates else configured.service_rate_per_s,
-            typical_s(configured.start_up_s, self.start_ups_s),
-            typical_s(configured.rebalance_time_s, self.rebalances_s),
+            typical(configured.start_up_s, self.start_ups_s),
+            typical(configured.rebalance_time_s, self.rebalances_s),
             (len(rates), len(self.start_ups_s), len(self.rebalances_s)),
         )
 
 
-def typical_s(configured_s: float, measured_s: Sequence[float]) -> float:
-    """The median of the measured times; among few, the configured one counts as one."""
-    return median(measured_s if len(measured_s) >= LEAST_TIMES else (configured_s, *measured_s))
+def typical(configured: float, measured: Sequence[float]) -> float:
+    """The median of the measured values; among few, the configured one counts as one."""
+    return median(measured if len(measured) >= LEAST_TIMES else (configured, *measured))

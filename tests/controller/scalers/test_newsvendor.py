@@ -4,16 +4,23 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scalers.newsvendor import (
+    AHEAD_VARIANCE_GAIN,
+    LEAST_EXPECTED,
+    LEAST_RATIO,
+    MOST_RATIO,
     Estimates,
     Newsvendor,
     NewsvendorParameters,
     NewsvendorState,
+    ScaleIns,
     age_of_oldest,
+    late_at_any_time,
     moved,
 )
 from controller.scalers.shared.newsvendor import LARGEST_PART, CumulativePrice, Price, part_to_use
@@ -320,6 +327,68 @@ def test_a_jump_is_the_new_level_and_no_error_of_the_forecast() -> None:
     assert estimates.forecast(0) == pytest.approx(300)
     assert steady < 20
     assert estimates.variance == pytest.approx(300)  # of a count, not of an error of 200
+
+
+def test_one_error_of_a_steady_load_is_not_the_usual_one() -> None:
+    estimates = Estimates()
+    for _ in range(30):
+        estimates = estimates.updated([[*(0,) * 19, 300]], 1)
+    assert estimates.ahead_variance == 0
+    estimates = estimates.updated([[*(0,) * 19, 60]], 1)
+    assert estimates.ahead_variance == pytest.approx(AHEAD_VARIANCE_GAIN * 240**2)
+
+
+# --- scale-ins whose rebalance is long -------------------------------------------------------------------------------
+
+
+def by_simulation(busy_s: float, pause_s: float, limit_s: float) -> float:
+    """Late part of a burst at time 0, over stops that begin at any time of a second: those from ``pause_s`` before it
+    until it is served meet it.
+    """
+    step_s = 1 / 2000
+    finished_s = (np.arange(1000) + 0.5) / 1000 * busy_s
+    late = 0.0
+    for begin_s in np.arange(-pause_s, busy_s, step_s):
+        left_s = min(pause_s, begin_s + pause_s)  # of the stop, once the burst is there
+        late += float((finished_s + np.where(finished_s > begin_s, left_s, 0.0) > limit_s).mean()) * step_s
+    return late
+
+
+@pytest.mark.parametrize("busy_s", [0.05, 0.2, 0.45])
+@pytest.mark.parametrize("pause_s", [0.3, 0.5, 0.7])
+def test_a_stop_at_an_unknown_time_makes_as_many_events_late_as_in_a_simulation(busy_s: float, pause_s: float) -> None:
+    [late] = late_at_any_time(np.array([busy_s]), pause_s, 0.5)
+    assert late == pytest.approx(by_simulation(busy_s, pause_s, 0.5), abs=0.003)
+
+
+@pytest.mark.parametrize(("late", "removed", "ratios"), [(0, 10, {LEAST_RATIO}), (180, 1, {MOST_RATIO})])
+def test_scale_ins_that_make_many_events_late_are_fewer(late: int, removed: int, ratios: set[float]) -> None:
+    group = Group(make(rebalance_time_s=0.5, price_s=0.08))
+    before, fewer = 1, 0
+    for second in range(400):
+        removing = group.replicas < before
+        fewer, before = fewer + removing, group.replicas
+        group.tick(group.observe(evenly(250 if second % 40 < 20 else 150), late=late * removing))
+    assert fewer == removed
+    assert set(group.state.scale_ins.ratios) == ratios
+
+
+def test_late_events_of_scale_ins_with_short_rebalances_are_not_compared() -> None:
+    group = Group(make(rebalance_time_s=0.09, price_s=0.1))
+    for second in range(200):
+        group.tick(group.observe(evenly(250 if second % 40 < 20 else 60), late=50))
+    assert group.state.scale_ins == ScaleIns()
+
+
+def test_late_events_of_a_scale_in_are_counted_at_its_end_or_when_the_next_one_begins() -> None:
+    begun = ScaleIns().begun(until=107, late=40, expected=50.0)
+    assert begun.updated(106, 90) == begun
+    assert begun.updated(107, 90).ratios == (1.0,)
+    assert begun.updated(107, None) == begun  # unknown: later
+    following = begun.begun(until=110, late=65, expected=20.0)
+    assert following.ratios == (0.5,)
+    assert following.updated(110, 1000).ratios == (0.5, MOST_RATIO)
+    assert begun.begun(until=110, late=65, expected=LEAST_EXPECTED - 1).until is None
 
 
 # --- replicas that have to start -------------------------------------------------------------------------------------

@@ -96,11 +96,29 @@ def test_thresholds_that_can_only_be_dearer_are_not_tried(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(tables, "runs", runs)
     settings = NewsvendorSettings(seeds=(1,), rounds=4)
-    assert len(list(tables.bisected(CELL, settings, 0.12, "linear"))) == 4
-    assert [round(20 / each) for each in tried] == [30, 41, 51, 58]
+    assert len(list(tables.bisected(CELL, settings, 0.12, "linear"))) == 8
+    # What misses the share down to a threshold of 0.3 is searched below.
+    assert [round(20 / each) for each in tried] == [30, 41, 51, 58, 125, 222, 364, 533]
     tried.clear()
     list(tables.bisected(CELL, settings, 0.12, "linear", 40.0))
     assert [round(20 / each) for each in tried] == [30, 41]
+
+
+@pytest.mark.parametrize(("least_threshold", "tried_below"), [(0.5, 0), (0.1, 4)])
+def test_a_rival_is_searched_below_the_usual_thresholds_only_if_none_of_them_keeps_the_share(
+    monkeypatch: pytest.MonkeyPatch, least_threshold: float, tried_below: int
+) -> None:
+    def runs(cell: Cell, seeds: Sequence[int], phase_s: float, scaler: str, threshold: float | None) -> Found:
+        assert threshold is not None
+        return Found(scaler, phase_s, threshold, (0.999 if threshold < least_threshold else 0.98,), (20.0,))
+
+    monkeypatch.setattr(tables, "runs", runs)
+    tried = list(tables.bisected(CELL, NewsvendorSettings(seeds=(1,), rounds=4), 0.12, "linear"))
+    assert [each.threshold for each in tried if (each.threshold or 1) < tables.LEAST_THRESHOLD] == [
+        each.threshold for each in tried[4:]
+    ]
+    assert len(tried) == 4 + tried_below
+    assert best(CELL.share, tried).share >= CELL.share
 
 
 def test_a_rival_is_tuned_until_it_keeps_the_share() -> None:
