@@ -510,7 +510,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         unforeseen = state.unforeseen + late * surprised
         stopped = state.stopped + late * (not surprised and estimates.ticks <= stopped_until)
         scale_ins = state.scale_ins.updated(estimates.ticks, observed.late)
-        scale_in = typical(1.0, scale_ins.ratios) if fleet.long_pause else 1.0
+        scale_in = typical(1.0, scale_ins.ratios) if fleet.long_pause and p.calibrate else 1.0
         outlook = Outlook(
             fleet, estimates, value, tick.load.lags, oldest, in_force(tick), tick.replicas, since, scale_in
         )

@@ -97,11 +97,14 @@ def timed(scaler: Any, observe: Observe, size: int, replicas: int, draw: np.rand
 def main() -> None:
     """Print all figures."""
     for partitions, replicas, most, times in ((5, 3, 5, 200), (100, 40, 50, 20), (1000, 150, 200, 10)):
+        scene = f"{partitions} partitions, {most} replicas at most"
         for scaler in (
             Newsvendor(NewsvendorParameters(max_replicas=most)),
             BinpackTail(BinpackTailParameters(max_replicas=most)),
         ):
-            tell(scaler, observation, partitions, replicas, times, f"{partitions} partitions, {most} replicas at most")
+            tell(scaler, observation, partitions, replicas, times, scene)
+        long = Newsvendor(NewsvendorParameters(max_replicas=most, rebalance_time_s=0.5))
+        tell(long, observation, partitions, replicas, times, f"{scene}, rebalance 0.5 s")
     for topics, consumers, times in ((5, 20, 5), (10, 20, 2)):
         for other in (NewsvendorNetwork(NewsvendorNetworkParameters()), MinTime(MinTimeParameters())):
             tell(other, network, topics, consumers, times, f"{topics} topics of {consumers} consumers")
@@ -112,7 +115,7 @@ def tell(scaler: Any, observe: Observe, size: int, replicas: int, times: int, sc
     draw = np.random.default_rng(1)
     took = [timed(scaler, observe, size, replicas, draw) for _ in range(times)]
     low, middle, high = np.percentile(took, [5, 50, 95]) * 1e3
-    print(f"{f'{scaler.name}, {scene}':60s} {middle:9.3f} ms [{low:.3f} – {high:.3f}]")
+    print(f"{f'{scaler.name}, {scene}':76s} {middle:9.3f} ms [{low:.3f} – {high:.3f}]")
 
 
 if __name__ == "__main__":

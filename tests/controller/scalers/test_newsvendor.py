@@ -25,6 +25,7 @@ from controller.scalers.newsvendor import (
 )
 from controller.scalers.shared.newsvendor import LARGEST_PART, CumulativePrice, Price, part_to_use
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
+from report.explain import explain
 
 PARTITIONS = 5
 BURST = (0, 0, *(0,) * 15, 0, 1, 0)
@@ -371,6 +372,17 @@ def test_scale_ins_that_make_many_events_late_are_fewer(late: int, removed: int,
         group.tick(group.observe(evenly(250 if second % 40 < 20 else 150), late=late * removing))
     assert fewer == removed
     assert set(group.state.scale_ins.ratios) == ratios
+
+
+@pytest.mark.parametrize(("rebalance_time_s", "told"), [(0.25, False), (0.26, True)])
+def test_the_ratio_of_scale_ins_is_told_where_rebalances_take_more_than_half_of_the_slo(
+    rebalance_time_s: float, told: bool
+) -> None:
+    group = Group(make(rebalance_time_s=rebalance_time_s))
+    group.tick(group.observe(evenly(100)))
+    decision = group.tick(group.observe(evenly(100)))
+    assert ("scale_in_ratio" in decision.why["payments"]) == told
+    assert ("scale-ins make 1 times as many events late" in explain("newsvendor", decision)) == told
 
 
 def test_late_events_of_scale_ins_with_short_rebalances_are_not_compared() -> None:
