@@ -457,7 +457,8 @@ class Outlook(NamedTuple):
         if self.fleet.long_pause:
             leaving = m * loads.total(q * loads.each(stopped) * late_at_any_time(m * q / rate, pause, limit))
             burst = np.where(fewer, np.maximum(burst, leaving), burst)
-        beyond = np.maximum(0.0, pause + loads.lag / rate + MARGIN - limit)
+        stops = loads.each(np.where(fewer, 2.0, 1.0))  # with the new plan, and when the removed replicas leave
+        beyond = np.maximum(0.0, stops * pause + loads.lag / rate + MARGIN - limit)
         smooth = loads.total(m * q * loads.each(stopped) * beyond / np.maximum(0.1, 1 - m * q / rate))
         late = np.where(fewer, self.scale_in, 1.0) * (beta * burst + (1 - beta) * smooth)
         return np.where(candidates.changed, late, 0.0)
