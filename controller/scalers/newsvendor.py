@@ -692,8 +692,8 @@ def moved(before: Groups, after: Groups) -> set[int]:
 
 
 def late_at_any_time(busy: Floats, pause: float, limit: float) -> Floats:
-    """Part of a burst that a stop of the group makes late, mean over the times in an interval at which it can begin.
-    ``busy``: time that a group needs for its burst.
+    """Part of a burst that a stop of the group makes late, mean over the times in an interval at which it can begin;
+    more than 1 where it meets several bursts. ``busy``: time that a group needs for its burst.
 
     A stop that begins before the burst puts all of it off, by the part that lies after the burst's arrival; one that
     begins while the burst is served puts off the rest of it by ``pause``.
@@ -702,7 +702,7 @@ def late_at_any_time(busy: Floats, pause: float, limit: float) -> Floats:
     within = min(pause, limit)
     before = (np.maximum(0.0, busy + within - limit) ** 2 - np.maximum(0.0, busy - limit) ** 2) / (2 * busy)
     during = np.maximum(0.0, busy**2 - max(0.0, limit - pause) ** 2) / (2 * busy)
-    late: Floats = np.minimum(1.0, before + pause - within + during)
+    late: Floats = before + pause - within + during
     return late
 
 

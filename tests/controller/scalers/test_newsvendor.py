@@ -356,7 +356,7 @@ def by_simulation(busy_s: float, pause_s: float, limit_s: float) -> float:
 
 
 @pytest.mark.parametrize("busy_s", [0.05, 0.2, 0.45])
-@pytest.mark.parametrize("pause_s", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("pause_s", [0.3, 0.5, 0.7, 2.0])
 def test_a_stop_at_an_unknown_time_makes_as_many_events_late_as_in_a_simulation(busy_s: float, pause_s: float) -> None:
     [late] = late_at_any_time(np.array([busy_s]), pause_s, 0.5)
     assert late == pytest.approx(by_simulation(busy_s, pause_s, 0.5), abs=0.003)
