@@ -54,6 +54,10 @@ SPARE: Final = 0.7
 LEAST_EXPECTED: Final = 5.0
 """Late events of a scale-in: fewer of them are not compared with those that are counted."""
 LEAST_RATIO, MOST_RATIO = 0.1, 3.0
+REGRET: Final = 0.25
+"""Fewer replicas, where a rebalance is long, get this part of the cost that they would have saved by now as a credit:
+the longer they would have been enough, the longer they will be.
+"""
 REMEMBERED: Final = 9
 """Scale-ins whose late events count."""
 MOST_BUSY: Final = 0.97
@@ -199,7 +203,7 @@ class NewsvendorState(RateState, frozen=True):
     wanted fewer replicas. ``requested_s``: time of the last request. ``unforeseen``: late events of loads that nothing
     had announced when replicas for them had to be requested. ``joined``: replicas then; ``stopped_until``: other late
     events up to this tick are of a rebalance, ``stopped`` their number. ``beliefs``: what is measured of replicas and
-    rebalances.
+    rebalances. ``idle``: decisions in a row in which fewer replicas would have cost less, but for the change.
     """
 
     estimates: Estimates = Estimates()
@@ -214,6 +218,7 @@ class NewsvendorState(RateState, frozen=True):
     stopped_until: int = 0
     beliefs: Beliefs = Beliefs()
     scale_ins: ScaleIns = ScaleIns()
+    idle: int = 0
 
 
 @dataclass(frozen=True)
@@ -284,12 +289,15 @@ class Fleet(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A number of replicas with the grouping that it would end with, and the events that its rebalance makes late."""
+    """A number of replicas with the grouping that it would end with, and the events that its rebalance makes late.
+    ``idle``: fewer replicas would cost less, but for the change.
+    """
 
     replicas: int
     groups: Groups
     changed: bool
     late_by_pause: float
+    idle: bool
 
 
 class Candidates(NamedTuple):
@@ -349,11 +357,15 @@ class Scores(NamedTuple):
     jump: Floats
     waiting: Floats
     paused: Floats
+    each: Floats
+    saved: Floats
     cost: Floats
 
 
 class Outlook(NamedTuple):
-    """What candidates are scored on. ``scale_in``: late events after a scale-in as a multiple of the expected ones."""
+    """What candidates are scored on. ``scale_in``: late events after a scale-in as a multiple of the expected ones.
+    ``idle``: decisions in a row in which fewer replicas would have cost less, but for the change.
+    """
 
     fleet: Fleet
     estimates: Estimates
@@ -364,6 +376,7 @@ class Outlook(NamedTuple):
     replicas: int
     since_request: float
     scale_in: float
+    idle: int
 
     @property
     def events(self) -> float:
@@ -375,14 +388,16 @@ class Outlook(NamedTuple):
         return Loads.of(group_of, self.estimates.shares, self.lags)
 
     def score(self, candidates: Candidates, packed: Ints) -> Scores:
-        """J of all candidates. ``packed``: LPT(n) for n from 1 on, on which a jump would fall."""
+        """J of all candidates, the present one first. ``packed``: LPT(n) for n from 1 on, on which a jump falls."""
         loads = self.loads(candidates.group_of)
         missed, jump = self.missed(loads), self.after_a_jump(packed)[candidates.replicas - 1]
         waiting, paused = self.waiting(candidates, loads), self.paused(candidates, loads)
         waiting = waiting + self.starting(candidates, loads, missed)
-        horizon = self.fleet.horizon
-        cost = horizon * (candidates.replicas + self.price * (missed + jump)) + self.price * (waiting + paused)
-        return Scores(missed, jump, waiting, paused, cost)
+        each = candidates.replicas + self.price * (missed + jump)
+        fewer = candidates.replicas < self.replicas
+        saved = np.where(fewer, REGRET * self.idle * np.maximum(0.0, each[0] - each), 0.0)
+        cost = self.fleet.horizon * each + self.price * (waiting + paused) - saved
+        return Scores(missed, jump, waiting, paused, each, saved, cost)
 
     def missed(self, loads: Loads) -> Floats:
         """Late events per interval. The load of a group is normal: counted noise, the split over partitions, and the
@@ -513,7 +528,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         scale_ins = state.scale_ins.updated(estimates.ticks, observed.late)
         scale_in = typical(1.0, scale_ins.ratios) if fleet.long_pause and p.calibrate else 1.0
         outlook = Outlook(
-            fleet, estimates, value, tick.load.lags, oldest, in_force(tick), tick.replicas, since, scale_in
+            fleet, estimates, value, tick.load.lags, oldest, in_force(tick), tick.replicas, since, scale_in, state.idle
         )
         chosen, scored = choose(tick, outlook)
         why = terms(tick, outlook, p, believed) | scored
@@ -524,6 +539,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         if chosen.replicas < tick.replicas and fewer > fleet.patience and fleet.long_pause:
             until = estimates.ticks + ceil(fleet.horizon)
             scale_ins = scale_ins.begun(until, observed.late, chosen.late_by_pause / scale_in)
+        kept = chosen.replicas == tick.replicas or 0 < fewer <= fleet.patience
         following = NewsvendorState(
             offsets=state.offsets,
             estimates=estimates,
@@ -538,6 +554,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             stopped_until=after_rebalance if regroups else stopped_until,
             beliefs=beliefs,
             scale_ins=scale_ins,
+            idle=state.idle + 1 if fleet.long_pause and chosen.idle and kept else 0,
         )
         if 0 < fewer <= fleet.patience:
             why["reason"] = f"fewer replicas are wanted for {fewer} decisions, more than {fleet.patience} are needed"
@@ -585,7 +602,10 @@ def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Ter
         "chosen": best,
         "wanted": replicas,
     }
-    return Candidate(replicas, groups, changed, float(scores.paused[best])), why
+    if outlook.fleet.long_pause:
+        why["saved"] = scores.saved.tolist()
+    idle = bool((scores.each[candidates.replicas < now] < scores.each[0]).any())
+    return Candidate(replicas, groups, changed, float(scores.paused[best]), idle), why
 
 
 def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters, believed: Believed) -> dict[str, Term]:

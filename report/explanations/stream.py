@@ -90,6 +90,7 @@ def _trade(terms: Terms) -> list[str]:
     """The candidates of one replica fewer, the chosen number, and one more: late events, their price, the choice."""
     candidates, chosen, price = as_list(terms["candidates"]), terms["chosen"], terms["price_s"]
     columns = [as_list(terms[name]) for name in TRADE[2:]]
+    saved = as_list(terms["saved"]) if "saved" in terms else []
     lines = []
     for index, (replicas, changed) in enumerate(zip(candidates, as_list(terms["regrouped"]), strict=True)):
         if not isinstance(chosen, int) or abs(replicas - candidates[chosen]) > 1:
@@ -99,7 +100,8 @@ def _trade(terms: Terms) -> list[str]:
         lines.append(
             f"{name}: J = {number(terms['horizon_s'])} · "
             f"({replicas} + {number(price)} · ({by_load} late + {by_jump} by jumps)) "
-            f"+ {number(price)} · ({waiting} waiting too long + {by_pause} by the rebalance) = {cost}"
+            f"+ {number(price)} · ({waiting} waiting too long + {by_pause} by the rebalance)"
+            f"{f' − {number(saved[index])} not saved until now' if saved and saved[index] else ''} = {cost}"
             f"{' ← least' if index == chosen else ''}"
         )
     return lines
@@ -131,6 +133,7 @@ NEWSVENDOR = Family(
         "the oldest waiting event is {oldest_s} s old",
         "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",
         "scale-ins make {scale_in_ratio} times as many events late as their rebalance is expected to",
+        Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s", "saved"}), _trade),
         Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s"}), _trade),
         "{cannot}",
     ),

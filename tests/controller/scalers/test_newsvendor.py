@@ -26,6 +26,7 @@ from controller.scalers.newsvendor import (
 from controller.scalers.shared.newsvendor import LARGEST_PART, CumulativePrice, Price, part_to_use
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
 from report.explain import explain
+from report.explanations.wording import as_list
 
 PARTITIONS = 5
 BURST = (0, 0, *(0,) * 15, 0, 1, 0)
@@ -362,7 +363,7 @@ def test_a_stop_at_an_unknown_time_makes_as_many_events_late_as_in_a_simulation(
     assert late == pytest.approx(by_simulation(busy_s, pause_s, 0.5), abs=0.003)
 
 
-@pytest.mark.parametrize(("late", "removed", "ratios"), [(0, 10, {LEAST_RATIO}), (180, 1, {MOST_RATIO})])
+@pytest.mark.parametrize(("late", "removed", "ratios"), [(0, 10, {LEAST_RATIO}), (180, 2, {MOST_RATIO})])
 def test_scale_ins_that_make_many_events_late_are_fewer(late: int, removed: int, ratios: set[float]) -> None:
     group = Group(make(rebalance_time_s=0.5, price_s=0.08))
     before, fewer = 1, 0
@@ -383,6 +384,17 @@ def test_the_ratio_of_scale_ins_is_told_where_rebalances_take_more_than_half_of_
     decision = group.tick(group.observe(evenly(100)))
     assert ("scale_in_ratio" in decision.why["payments"]) == told
     assert ("scale-ins make 1 times as many events late" in explain("newsvendor", decision)) == told
+
+
+def test_a_scale_in_that_costs_late_events_comes_when_fewer_replicas_have_been_enough_for_long() -> None:
+    group = Group(make(rebalance_time_s=0.5, price_s=1.0))
+    group.replicas, group.plan = 5, ((0,), (1,), (2,), (3,), (4,))
+    decisions = [group.tick(group.observe(evenly(100))) for _ in range(60)]
+    waited = next(number for number, each in enumerate(decisions) if each.action == "down")
+    assert waited > 5  # the scaler knows the load after its first second
+    saved = [max(as_list(each.why["payments"]["saved"])) for each in decisions[1 : waited + 1]]
+    assert saved[0] < saved[2] < saved[-1]
+    assert "not saved until now" in explain("newsvendor", decisions[waited])
 
 
 def test_late_events_of_scale_ins_with_short_rebalances_are_not_compared() -> None:
