@@ -51,6 +51,8 @@ SETTLING: Final = 2
 """Intervals in which the events of such a load, or of a rebalance, are found to be late."""
 SPARE: Final = 0.7
 """Of the time between a pause and the limit, the part that a smooth load may use as a buffer."""
+CLUMP: Final = 5.0
+"""Late events of a long rebalance come together: their count varies like that of so many times fewer single ones."""
 LEAST_EXPECTED: Final = 5.0
 """Late events of a scale-in: fewer of them are not compared with those that are counted."""
 LEAST_RATIO, MOST_RATIO = 0.1, 3.0
@@ -511,7 +513,14 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             return hold(observed.fleet, str(reason)), msgspec.structs.replace(state, beliefs=beliefs)
         estimates = state.estimates.updated(slots, fleet.ahead)
         smallest = tick.replicas <= 1
-        price = state.price.updated(observed.finished, observed.late, p.slo_share, fleet.start_up, smallest=smallest)
+        price = state.price.updated(
+            observed.finished,
+            observed.late,
+            p.slo_share,
+            fleet.start_up,
+            smallest=smallest,
+            clump=CLUMP if fleet.long_pause else 1.0,
+        )
         value = price.value if p.price_s is None or price.value is None else p.price_s / p.decision_interval_s
         assert value is not None
         elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s

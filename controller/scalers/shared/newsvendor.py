@@ -99,10 +99,12 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         start_up: float = 0.0,
         *,
         smallest: bool = False,
+        clump: float = 1.0,
     ) -> "CumulativePrice":
         """With new counts; unknown ones leave the price as it is. ``start_up``: of a replica, in intervals.
         ``smallest``: the fleet has one replica, where no late events say little about the price that a larger load
-        needs; the longer a start-up, the slower it falls.
+        needs; the longer a start-up, the slower it falls. ``clump``: late events that come together, of which the more
+        are left over in the end.
         """
         first = FIRST_PRICE / (AIM * (1 - slo_share)) ** 0.75
         value = self.value if self.value is not None else first
@@ -110,7 +112,7 @@ class CumulativePrice(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, value=value, finished=finished, late=late)
         done, missed, readings = max(0, finished - self.finished), max(0, late - self.late), self.readings + 1
         usual = self.usual + max(1 / SETTLING_TICKS, 1 / readings) * (done - self.usual)
-        allowed = part_to_use((1 - slo_share) * finished) * (1 - slo_share)
+        allowed = part_to_use((1 - slo_share) * finished / clump) * (1 - slo_share)
         owed = self.owed + missed / allowed - done
         step = clip(owed / max(1.0, usual), -1.5, 25.0)
         if smallest and step < 0:

@@ -320,6 +320,14 @@ def test_more_of_the_contract_is_used_the_more_events_it_is_about() -> None:
     assert 0.5 < parts[0] < 0.8 and 0.99 < parts[-1] < 1.0
 
 
+def test_late_events_that_come_in_clumps_are_aimed_at_less() -> None:
+    single, clumps = CumulativePrice(), CumulativePrice()
+    for interval in range(200):
+        counts = 200 * interval, int(1.8 * interval)  # nine tenths of what 99 % allow
+        single, clumps = single.updated(*counts, 0.99), clumps.updated(*counts, 0.99, clump=5.0)
+    assert (clumps.value or 0.0) > 1.2 * (single.value or 0.0)
+
+
 def test_a_jump_is_the_new_level_and_no_error_of_the_forecast() -> None:
     estimates = Estimates()
     for _ in range(30):
