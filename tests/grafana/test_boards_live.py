@@ -595,6 +595,7 @@ def two_lived(
     return first, second
 
 
+@pytest.mark.when_changed("grafana")
 def test_two_runs_are_in_one_picture_from_the_start_of_the_second(two_lived: tuple[Lived, Lived]) -> None:
     first, second = two_lived
     board = Opened(second.asked, "two-runs", second.end_s + 60 - RANGE_S, second.end_s + 60)

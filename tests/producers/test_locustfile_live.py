@@ -98,6 +98,7 @@ class Results:
 
 
 @pytest.mark.live
+@pytest.mark.when_changed("producers", "pipelines")
 def test_the_page_shows_the_latencies_of_a_fleet_that_was_frozen_as_spark_computed_them(
     local_services: LocalServices, tmp_path: Path
 ) -> None:
@@ -257,6 +258,7 @@ def test_two_workers_send_each_event_once(
 
 
 @pytest.mark.live
+@pytest.mark.when_changed("producers", "pipelines")
 def test_stopped_and_started_again_each_session_has_its_own_deliveries(
     distributed: Callable[..., list["subprocess.Popen[bytes]"]], tmp_path: Path
 ) -> None:

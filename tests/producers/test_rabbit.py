@@ -233,6 +233,7 @@ def test_sigterm_ends_sending_and_what_was_sent_is_written(sending: Sending) -> 
 
 
 @pytest.mark.live
+@pytest.mark.when_changed("producers")
 def test_a_queue_that_is_not_there_is_told_in_one_line_before_anything_is_sent(sending: Sending) -> None:
     process = sending.begin(BANK, constant(10, 1))
     _, errors = process.communicate(timeout=PATIENCE_S)

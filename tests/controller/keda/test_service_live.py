@@ -110,6 +110,7 @@ def reason(trigger: Trigger) -> str:
 
 
 @pytest.mark.live
+@pytest.mark.when_changed("controller/keda", "controller/control", "controller/fleets/stream")
 def test_a_loaded_fleet_never_falls_below_what_it_had(
     service: Service, group: Group, local_services: LocalServices
 ) -> None:

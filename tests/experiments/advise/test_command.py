@@ -159,6 +159,7 @@ def test_ctrl_c_ends_every_process_and_keeps_the_trials(tmp_path: Path, rates_fi
 
 
 @pytest.mark.live
+@pytest.mark.when_changed("experiments/advise", "experiments/replay", "pipelines/session.py")
 def test_spark_and_local_processes_advise_the_same(tmp_path: Path, rates_file: RatesFile) -> None:
     trace = rates_file(SPIKES[:120])
 
