@@ -359,7 +359,7 @@ class Scores(NamedTuple):
     jump: Floats
     waiting: Floats
     paused: Floats
-    each: Floats
+    running: Floats
     saved: Floats
     cost: Floats
 
@@ -395,11 +395,11 @@ class Outlook(NamedTuple):
         missed, jump = self.missed(loads), self.after_a_jump(packed)[candidates.replicas - 1]
         waiting, paused = self.waiting(candidates, loads), self.paused(candidates, loads)
         waiting = waiting + self.starting(candidates, loads, missed)
-        each = candidates.replicas + self.price * (missed + jump)
+        running = candidates.replicas + self.price * (missed + jump)
         fewer = candidates.replicas < self.replicas
-        saved = np.where(fewer, REGRET * self.idle * np.maximum(0.0, each[0] - each), 0.0)
-        cost = self.fleet.horizon * each + self.price * (waiting + paused) - saved
-        return Scores(missed, jump, waiting, paused, each, saved, cost)
+        saved = np.where(fewer, REGRET * self.idle * np.maximum(0.0, running[0] - running), 0.0)
+        cost = self.fleet.horizon * running + self.price * (waiting + paused) - saved
+        return Scores(missed, jump, waiting, paused, running, saved, cost)
 
     def missed(self, loads: Loads) -> Floats:
         """Late events per interval. The load of a group is normal: counted noise, the split over partitions, and the
@@ -613,7 +613,7 @@ def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Ter
     }
     if outlook.fleet.long_pause:
         why["saved"] = scores.saved.tolist()
-    idle = bool((scores.each[candidates.replicas < now] < scores.each[0]).any())
+    idle = bool((scores.running[candidates.replicas < now] < scores.running[0]).any())
     return Candidate(replicas, groups, changed, float(scores.paused[best]), idle), why
 
 
