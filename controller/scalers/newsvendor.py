@@ -138,6 +138,7 @@ class Estimates(msgspec.Struct, frozen=True):
             jumps *= 1 - 1 / JUMP_TICKS
             if error > max(0.3 * peak, 4 * sqrt(max(peak, 1.0))) and ticks > max(10, calm_until):
                 jumps, calm_until = jumps + JUMP_WEIGHT / JUMP_TICKS, ticks + ahead + 5
+            # A constant load has no error for long: its first one is not the usual one.
             step = AHEAD_VARIANCE_GAIN if ahead_variance or self.ticks > ahead + SETTLED else 1.0
             ahead_variance += step * (error**2 - ahead_variance)
         shares = self.shares if len(self.shares) == len(slots) else (1 / len(slots),) * len(slots)
@@ -545,10 +546,11 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         if refused := cannot(unforeseen, stopped, observed, p, believed):
             why["cannot"] = refused
         regroups = chosen.replicas == tick.replicas and chosen.changed
-        if chosen.replicas < tick.replicas and fewer > fleet.patience and fleet.long_pause:
+        waits = 0 < fewer <= fleet.patience
+        if fewer > fleet.patience and fleet.long_pause:
             until = estimates.ticks + ceil(fleet.horizon)
             scale_ins = scale_ins.begun(until, observed.late, chosen.late_by_pause / scale_in)
-        kept = chosen.replicas == tick.replicas or 0 < fewer <= fleet.patience
+        kept = waits or chosen.replicas == tick.replicas
         following = NewsvendorState(
             offsets=state.offsets,
             estimates=estimates,
@@ -565,7 +567,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             scale_ins=scale_ins,
             idle=state.idle + 1 if fleet.long_pause and chosen.idle and kept else 0,
         )
-        if 0 < fewer <= fleet.patience:
+        if waits:
             why["reason"] = f"fewer replicas are wanted for {fewer} decisions, more than {fleet.patience} are needed"
             return tick.resized(tick.replicas, chosen.groups, why), following
         if regroups and not same_grouping(chosen.groups, tick.current):
