@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from controller.scalers.shared.base import JITTER, CannotDecide, all_reasons
 from controller.scalers.shared.beliefs import Beliefs, Believed, typical
+from controller.scalers.shared.jumps import STEPS, JumpPrice, Jumps
 from controller.scalers.shared.lpt import group_numbers, groups_of, lpt_for_all
-from controller.scalers.shared.newsvendor import CumulativePrice, clip
+from controller.scalers.shared.newsvendor import CumulativePrice, clip, first_price
 from controller.scalers.shared.parameters import Candidates as Values
 from controller.scalers.shared.parameters import NotNegative, OpenShare, Positive
 from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick
@@ -54,20 +55,19 @@ SPARE: Final = 0.7
 CLUMP: Final = 5.0
 """Late events of a long rebalance come together: their count varies like that of so many times fewer single ones."""
 LEAST_EXPECTED: Final = 5.0
-"""Late events of a scale-in: fewer of them are not compared with those that are counted."""
+"""Late events of a scale-in or of a jump: fewer of them are not compared with those that are counted."""
 LEAST_RATIO, MOST_RATIO = 0.1, 3.0
 REGRET: Final = 0.25
 """Fewer replicas, where a rebalance is long, get this part of the cost that they would have saved by now as a credit:
 the longer they would have been enough, the longer they will be.
 """
 REMEMBERED: Final = 9
-"""Scale-ins whose late events count."""
+"""Scale-ins or jumps whose late events count."""
 MOST_BUSY: Final = 0.97
+BURSTS: Final = 0.5
+"""Of β: arrivals are bursts."""
 LONG: Final = 0.5
 """Of the limit: a rebalance that takes more than this part of it cannot always fall between the bursts."""
-PEAK_TICKS: Final = 600.0
-JUMP_TICKS: Final = 300.0
-JUMP_WEIGHT: Final = 3.0
 TIE: Final = 1e-9
 
 
@@ -76,11 +76,10 @@ class Estimates(msgspec.Struct, frozen=True):
 
     ``level``, ``trend``, ``variance``: Holt's smoothing of the arrivals per interval, and of its squared errors.
     ``forecasts``: made in the last intervals, each for the time at which a replica requested then would serve;
-    ``ahead_variance``: of their errors. ``peak``, ``jumps``, ``calm_until``: the largest load, the rate of jumps to it,
-    and until when errors count as the same jump. ``peaks``: at the time of each forecast. ``surprised_until``: late
-    events up to this tick are of a load that was beyond forecast and peak when a replica had to be requested for it.
-    ``shares``: of the arrivals, by partition. ``profile``: of the
-    arrivals, by slot of the interval.
+    ``ahead_variance``: of their errors. ``jumps``: of the load, with its peak. ``peaks``: at the time of each forecast.
+    ``surprised_until``: late events up to this tick are of a load that was beyond forecast and peak when a replica had
+    to be requested for it. ``shares``: of the arrivals, by partition. ``profile``: of the arrivals, by slot of the
+    interval.
     """
 
     ticks: int = 0
@@ -89,9 +88,7 @@ class Estimates(msgspec.Struct, frozen=True):
     variance: float = 1.0
     ahead_variance: float = 0.0
     forecasts: tuple[float, ...] = ()
-    peak: float = 0.0
-    jumps: float = 0.0
-    calm_until: int = 0
+    jumps: Jumps = Jumps()
     peaks: tuple[float, ...] = ()
     surprised_until: int = 0
     shares: tuple[float, ...] = ()
@@ -125,22 +122,19 @@ class Estimates(msgspec.Struct, frozen=True):
             else:
                 variance = self.variance + VARIANCE_GAIN * (error**2 - self.variance)
                 level, trend = max(0.0, before + LEVEL_GAIN * error), self.trend + TREND_GAIN * LEVEL_GAIN * error
-        peak = max(float(arrived), self.peak * (1 - 1 / PEAK_TICKS))
-        jumps, calm_until, ahead_variance = self.jumps, self.calm_until, self.ahead_variance
+        ahead_variance, missed_by = self.ahead_variance, None
         forecasts, peaks, surprised_until = self.forecasts, self.peaks, max(self.surprised_until, ahead)
         while len(forecasts) > ahead:  # the start-up was measured to be shorter
             forecasts, peaks = forecasts[1:], peaks[1:]
         if len(forecasts) == ahead:
-            error, known = arrived - forecasts[0], max(forecasts[0], peaks[0])
+            missed_by, known = arrived - forecasts[0], max(forecasts[0], peaks[0])
             forecasts, peaks = forecasts[1:], peaks[1:]
             if arrived > known + max(BEYOND * known, 4 * sqrt(max(known, 1.0))):
                 surprised_until = ticks + SETTLING
-            jumps *= 1 - 1 / JUMP_TICKS
-            if error > max(0.3 * peak, 4 * sqrt(max(peak, 1.0))) and ticks > max(10, calm_until):
-                jumps, calm_until = jumps + JUMP_WEIGHT / JUMP_TICKS, ticks + ahead + 5
             # A constant load has no error for long: its first one is not the usual one.
             step = AHEAD_VARIANCE_GAIN if ahead_variance or self.ticks > ahead + SETTLED else 1.0
-            ahead_variance += step * (error**2 - ahead_variance)
+            ahead_variance += step * (missed_by**2 - ahead_variance)
+        jumps = self.jumps.updated(float(arrived), missed_by, ticks, ahead)
         shares = self.shares if len(self.shares) == len(slots) else (1 / len(slots),) * len(slots)
         profile = self.profile
         if arrived:
@@ -158,10 +152,8 @@ class Estimates(msgspec.Struct, frozen=True):
             trend=trend,
             variance=variance,
             ahead_variance=ahead_variance,
-            peak=peak,
             jumps=jumps,
-            calm_until=calm_until,
-            peaks=(*peaks, peak),
+            peaks=(*peaks, jumps.peak),
             surprised_until=surprised_until,
             shares=shares,
             profile=profile,
@@ -169,12 +161,12 @@ class Estimates(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(made, forecasts=(*forecasts, made.forecast(ahead - 1)))
 
 
-class ScaleIns(msgspec.Struct, frozen=True):
-    """How many events were late after scale-ins, as multiples of those that the rebalance was expected to make late:
-    when a removed replica leaves is not observed.
+class LateRatios(msgspec.Struct, frozen=True):
+    """How many events were late after scale-ins or jumps, as multiples of those that were expected to be late: when a
+    removed replica leaves is not observed, and jumps differ.
 
-    ``ratios``: of the last scale-ins. ``until``: tick at which the late events of the present one are counted, None if
-    there is none; ``late``: the count before it; ``expected``: its own.
+    ``ratios``: of the last ones. ``until``: tick at which the late events of the present one are counted, None if there
+    is none; ``late``: the count before it; ``expected``: its own.
     """
 
     ratios: tuple[float, ...] = ()
@@ -182,23 +174,23 @@ class ScaleIns(msgspec.Struct, frozen=True):
     late: int = 0
     expected: float = 0.0
 
-    def begun(self, until: int, late: int | None, expected: float) -> "ScaleIns":
-        """With a decision for fewer replicas."""
+    def begun(self, until: int, late: int | None, expected: float) -> "LateRatios":
+        """With a decision for fewer replicas, or with a jump."""
         before = self.counted(late)
         if late is None or expected < LEAST_EXPECTED:
             return before
-        return ScaleIns(before.ratios, until, late, expected)
+        return LateRatios(before.ratios, until, late, expected)
 
-    def updated(self, ticks: int, late: int | None) -> "ScaleIns":
+    def updated(self, ticks: int, late: int | None) -> "LateRatios":
         """With the count of late events."""
         return self if self.until is None or ticks < self.until else self.counted(late)
 
-    def counted(self, late: int | None) -> "ScaleIns":
+    def counted(self, late: int | None) -> "LateRatios":
         """With those of the present one."""
         if late is None or self.until is None:
             return self
         ratio = clip((late - self.late) / self.expected, LEAST_RATIO, MOST_RATIO)
-        return ScaleIns((*self.ratios, ratio)[-REMEMBERED:])
+        return LateRatios((*self.ratios, ratio)[-REMEMBERED:])
 
 
 class NewsvendorState(RateState, frozen=True):
@@ -206,7 +198,9 @@ class NewsvendorState(RateState, frozen=True):
     wanted fewer replicas. ``requested_s``: time of the last request. ``unforeseen``: late events of loads that nothing
     had announced when replicas for them had to be requested. ``joined``: replicas then; ``stopped_until``: other late
     events up to this tick are of a rebalance, ``stopped`` their number. ``beliefs``: what is measured of replicas and
-    rebalances. ``idle``: decisions in a row in which fewer replicas would have cost less, but for the change.
+    rebalances. ``scale_ins``, ``jump_lates``: how many events those made late. ``idle``: decisions in a row in which
+    fewer replicas would have cost less, but for the change. ``jump_price``: the least price for which jumps are the
+    reason; ``by_jumps``: their late events, which λ itself does not answer.
     """
 
     estimates: Estimates = Estimates()
@@ -220,8 +214,11 @@ class NewsvendorState(RateState, frozen=True):
     stopped: int = 0
     stopped_until: int = 0
     beliefs: Beliefs = Beliefs()
-    scale_ins: ScaleIns = ScaleIns()
+    scale_ins: LateRatios = LateRatios()
     idle: int = 0
+    jump_lates: LateRatios = LateRatios()
+    jump_price: JumpPrice = JumpPrice()
+    by_jumps: int = 0
 
 
 @dataclass(frozen=True)
@@ -285,6 +282,10 @@ class Fleet(NamedTuple):
         """A rebalance takes so long that it cannot always fall between the bursts."""
         return self.pause > LONG * self.limit
 
+    def in_time(self, estimates: Estimates) -> bool:
+        """Replicas that are requested when a burst is seen can still serve it within the limit."""
+        return estimates.since_burst() + self.start_up + self.pause < self.limit
+
     @property
     def patience(self) -> int:
         """Decisions in a row that have to want fewer replicas, less one."""
@@ -293,7 +294,9 @@ class Fleet(NamedTuple):
 
 class Candidate(NamedTuple):
     """A number of replicas with the grouping that it would end with, and the events that its rebalance makes late.
-    ``idle``: fewer replicas would cost less, but for the change.
+    ``idle``: fewer replicas would cost less, but for the change. ``late_of_a_jump``: events that a jump makes late with
+    the present replicas; ``late_by_price``: those per interval with the replicas that each price of a late event asks
+    for.
     """
 
     replicas: int
@@ -301,6 +304,8 @@ class Candidate(NamedTuple):
     changed: bool
     late_by_pause: float
     idle: bool
+    late_of_a_jump: float
+    late_by_price: tuple[float, ...]
 
 
 class Candidates(NamedTuple):
@@ -366,8 +371,8 @@ class Scores(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What candidates are scored on. ``scale_in``: late events after a scale-in as a multiple of the expected ones.
-    ``idle``: decisions in a row in which fewer replicas would have cost less, but for the change.
+    """What candidates are scored on. ``scale_in``, ``jump``: late events after a scale-in and after a jump as multiples
+    of the expected ones. ``idle``: decisions in a row in which fewer replicas would have cost less, but for the change.
     """
 
     fleet: Fleet
@@ -379,6 +384,7 @@ class Outlook(NamedTuple):
     replicas: int
     since_request: float
     scale_in: float
+    jump: float
     idle: int
 
     @property
@@ -482,17 +488,21 @@ class Outlook(NamedTuple):
         return np.where(candidates.changed, late, 0.0)
 
     def after_a_jump(self, packed: Ints) -> Floats:
-        """Late events per interval if the load may jump to its peak while no replica can be added in time."""
+        """Late events per interval, since the load may jump while no replica can be added in time."""
+        if not self.estimates.jumps.rate:
+            return np.zeros(len(packed))
+        return self.jump * self.estimates.jumps.rate * self.late_of_a_jump(packed)
+
+    def late_of_a_jump(self, packed: Ints) -> Floats:
+        """Late events of one jump. Of a burst none is late if replicas can still serve it in time."""
         rate, limit, start_up, pause, _ = self.fleet
         e, beta = self.estimates, self.estimates.burstiness()
-        if e.jumps < 1e-5:
-            return np.zeros(len(packed))
         loads, exposed = self.loads(packed), start_up + 0.5 + pause
-        x = e.peak * loads.share
+        x = e.jumps.reach * loads.share
         excess = np.maximum(x - rate, 1e-9)
         smooth = np.where(x > rate, x * np.maximum(0.0, exposed + limit - limit * rate / excess), 0.0)
         burst = np.maximum(np.maximum(0.0, x - rate * limit) * exposed, smooth)
-        return e.jumps * loads.total(beta * burst + (1 - beta) * smooth)
+        return loads.total((0.0 if self.fleet.in_time(e) else beta) * burst + (1 - beta) * smooth)
 
 
 class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
@@ -514,22 +524,30 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             return hold(observed.fleet, str(reason)), msgspec.structs.replace(state, beliefs=beliefs)
         estimates = state.estimates.updated(slots, fleet.ahead)
         smallest = tick.replicas <= 1
+        counted = None if state.price.late is None else state.price.late + state.by_jumps
+        late, surprised = late_since(counted, observed), estimates.ticks <= estimates.surprised_until
+        insured = estimates.jumps.rate > 0 and not (fleet.in_time(estimates) and estimates.burstiness() > BURSTS)
+        of_a_jump = surprised or estimates.ticks <= estimates.jumps.calm_until
+        by_jumps = state.by_jumps + late * (insured and of_a_jump)
         price = state.price.updated(
             observed.finished,
-            observed.late,
+            None if observed.late is None else observed.late - by_jumps,
             p.slo_share,
             fleet.start_up,
             smallest=smallest,
             clump=CLUMP if fleet.long_pause else 1.0,
         )
-        value = price.value if p.price_s is None or price.value is None else p.price_s / p.decision_interval_s
-        assert value is not None
+        assert price.value is not None
+        if p.price_s is not None:
+            value, least = p.price_s / p.decision_interval_s, 0.0
+        else:
+            least = state.jump_price.least(p.slo_share, observed.finished, observed.late) if insured else 0.0
+            value = max(price.value, least)
         elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s
         earlier = state.slots if elapsed <= 1 + JITTER else ()
         oldest = age_of_oldest(tick.load.lags, slots, earlier)
         requested_s = observed.time_s if state.requested_s is None else state.requested_s
         since = (observed.time_s - requested_s) / p.decision_interval_s
-        late, surprised = late_since(state.price, observed), estimates.ticks <= estimates.surprised_until
         after_rebalance = estimates.ticks + ceil(fleet.pause) + SETTLING
         joined = observed.replicas.joined
         stopped_until = state.stopped_until if joined == state.joined else after_rebalance
@@ -537,11 +555,14 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         stopped = state.stopped + late * (not surprised and estimates.ticks <= stopped_until)
         scale_ins = state.scale_ins.updated(estimates.ticks, observed.late)
         scale_in = typical(1.0, scale_ins.ratios) if fleet.long_pause and p.calibrate else 1.0
-        outlook = Outlook(
-            fleet, estimates, value, tick.load.lags, oldest, in_force(tick), tick.replicas, since, scale_in, state.idle
-        )
-        chosen, scored = choose(tick, outlook)
-        why = terms(tick, outlook, p, believed) | scored
+        jump_lates = state.jump_lates.updated(estimates.ticks, observed.late)
+        jump = typical(1.0, jump_lates.ratios) if p.calibrate else 1.0
+        held, lags = in_force(tick), tick.load.lags
+        outlook = Outlook(fleet, estimates, value, lags, oldest, held, tick.replicas, since, scale_in, jump, state.idle)
+        chosen, scored = choose(tick, outlook, first_price(p.slo_share))
+        if estimates.jumps.jumped:
+            jump_lates = jump_lates.begun(estimates.jumps.calm_until, counted, chosen.late_of_a_jump)
+        why = terms(tick, outlook, p, believed, least) | scored
         fewer = state.fewer + 1 if chosen.replicas < tick.replicas else 0
         if refused := cannot(unforeseen, stopped, observed, p, believed):
             why["cannot"] = refused
@@ -566,6 +587,9 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             beliefs=beliefs,
             scale_ins=scale_ins,
             idle=state.idle + 1 if fleet.long_pause and chosen.idle and kept else 0,
+            jump_lates=jump_lates,
+            jump_price=state.jump_price.updated(chosen.late_by_price, sum(map(sum, slots))),
+            by_jumps=by_jumps,
         )
         if waits:
             why["reason"] = f"fewer replicas are wanted for {fewer} decisions, more than {fleet.patience} are needed"
@@ -575,24 +599,26 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         return tick.resized(chosen.replicas, chosen.groups, why), following
 
 
-def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Term]]:
-    """The candidate of the least cost, the present one if none is cheaper, with the arithmetic."""
+def choose(tick: StreamTick, outlook: Outlook, first: float) -> tuple[Candidate, dict[str, Term]]:
+    """The candidate of the least cost, the present one if none is cheaper, with the arithmetic. ``first``: price."""
     ready, starting = tick.observation.replicas.joined, tick.replicas - tick.observation.replicas.joined
     shares, lags = np.asarray(outlook.estimates.shares), np.asarray(outlook.lags, dtype=np.float64)
     packed = lpt_for_all((np.maximum(1.0, outlook.estimates.forecast(0)) * shares + lags).tolist(), tick.most)
     now = tick.replicas
     others = np.arange(1, tick.most + 1)
-    first: list[tuple[int, Any, bool, bool]] = []
+    present: list[tuple[int, Any, bool, bool]] = []
     if 0 < now <= tick.most:
         others = others[others != now]
-        first.append((now, group_numbers(tick.current, len(tick.partitions)), starting > 0, starting == 0))
+        present.append((now, group_numbers(tick.current, len(tick.partitions)), starting > 0, starting == 0))
         if not starting and not same_grouping(groups_of(packed[now - 1].tolist(), now), tick.current):
-            first.append((now, packed[now - 1], True, True))
+            present.append((now, packed[now - 1], True, True))
     candidates = Candidates(
-        np.array([*(each[0] for each in first), *others.tolist()], dtype=np.int64),
-        np.concatenate([*(np.array([each[1]], dtype=np.int64) for each in first), packed[others - 1]]),
-        np.array([*(each[2] for each in first), *[True] * len(others)]),
-        np.array([*(each[3] for each in first), *(others <= ready if outlook.fleet.start_up else others > 0).tolist()]),
+        np.array([*(each[0] for each in present), *others.tolist()], dtype=np.int64),
+        np.concatenate([*(np.array([each[1]], dtype=np.int64) for each in present), packed[others - 1]]),
+        np.array([*(each[2] for each in present), *[True] * len(others)]),
+        np.array(
+            [*(each[3] for each in present), *(others <= ready if outlook.fleet.start_up else others > 0).tolist()]
+        ),
     )
     scores = outlook.score(candidates, packed)
     cost = scores.cost.tolist()
@@ -601,7 +627,7 @@ def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Ter
         if each < cost[best] - TIE:
             best = index
     replicas, changed = int(candidates.replicas[best]), bool(candidates.changed[best])
-    groups = tick.current if first and best == 0 else groups_of(candidates.group_of[best].tolist(), replicas)
+    groups = tick.current if present and best == 0 else groups_of(candidates.group_of[best].tolist(), replicas)
     why: dict[str, Term] = {
         "candidates": candidates.replicas.tolist(),
         "regrouped": candidates.changed.tolist(),
@@ -616,11 +642,22 @@ def choose(tick: StreamTick, outlook: Outlook) -> tuple[Candidate, dict[str, Ter
     if outlook.fleet.long_pause:
         why["saved"] = scores.saved.tolist()
     idle = bool((scores.running[candidates.replicas < now] < scores.running[0]).any())
-    return Candidate(replicas, groups, changed, float(scores.paused[best]), idle), why
+    of_a_jump = float(outlook.late_of_a_jump(packed)[min(max(now, 1), tick.most) - 1])
+    by_price = by_prices(candidates.replicas, scores, first) if outlook.estimates.jumps.rate else (0.0,) * len(STEPS)
+    return Candidate(replicas, groups, changed, float(scores.paused[best]), idle, of_a_jump, by_price), why
 
 
-def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters, believed: Believed) -> dict[str, Term]:
-    """What the candidates are scored on."""
+def by_prices(replicas: Ints, scores: Scores, first: float) -> tuple[float, ...]:
+    """Late events of jumps per interval with the replicas that each price asks for; ``first``: one of them."""
+    prices = first * np.asarray(STEPS)
+    best = np.argmin(replicas + prices[:, None] * (scores.missed + scores.jump), axis=1)
+    return tuple(scores.jump[best].tolist())
+
+
+def terms(
+    tick: StreamTick, outlook: Outlook, p: NewsvendorParameters, believed: Believed, least: float
+) -> dict[str, Term]:
+    """What the candidates are scored on. ``least``: price for which jumps are the reason."""
     e, ready = outlook.estimates, tick.observation.replicas.joined
     return {
         "partitions": list(tick.partitions),
@@ -636,13 +673,16 @@ def terms(tick: StreamTick, outlook: Outlook, p: NewsvendorParameters, believed:
         "variance": e.variance,
         "ahead_variance": e.ahead_variance,
         "burstiness": e.burstiness(),
-        "jumps": e.jumps,
-        "peak": e.peak,
+        "jumps": e.jumps.rate,
+        "peak": e.jumps.peak,
+        "reach": e.jumps.reach,
         "oldest_s": outlook.oldest * p.decision_interval_s,
         "price_s": outlook.price * p.decision_interval_s,
         "slo_share": p.slo_share,
         "horizon_s": outlook.fleet.horizon * p.decision_interval_s,
         **({"scale_in_ratio": outlook.scale_in} if outlook.fleet.long_pause else {}),
+        **({"jump_ratio": outlook.jump} if e.jumps.rate else {}),
+        **({"least_price_s": least * p.decision_interval_s} if least else {}),
     }
 
 
@@ -657,9 +697,9 @@ def arrivals(tick: StreamTick) -> tuple[tuple[int, ...], ...]:
     return known
 
 
-def late_since(price: CumulativePrice, observed: StreamObservation) -> int:
-    """Late events since the last counts; 0 where one is unknown."""
-    return 0 if observed.late is None or price.late is None else max(0, observed.late - price.late)
+def late_since(counted: int | None, observed: StreamObservation) -> int:
+    """Late events since the last count; 0 where one is unknown."""
+    return 0 if observed.late is None or counted is None else max(0, observed.late - counted)
 
 
 def cannot(

@@ -101,7 +101,7 @@ def _trade(terms: Terms) -> list[str]:
             f"{name}: J = {number(terms['horizon_s'])} · "
             f"({replicas} + {number(price)} · ({by_load} late + {by_jump} by jumps)) "
             f"+ {number(price)} · ({waiting} waiting too long + {by_pause} by the rebalance)"
-            f"{f' − {number(saved[index])} not saved until now' if saved and saved[index] else ''} = {cost}"
+            f"{f' − {number(saved[index])} (credit of fewer replicas)' if saved and saved[index] else ''} = {cost}"
             f"{' ← least' if index == chosen else ''}"
         )
     return lines
@@ -129,9 +129,11 @@ NEWSVENDOR = Family(
         "m = {forecast} events per interval, next or when a replica requested now serves",
         "variance of m = {variance}, of the forecast over a start-up = {ahead_variance}",
         "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",
-        "jumps = {jumps} per interval, to a peak of {peak} events",
+        "jumps = {jumps} per interval, to {reach} events",
+        "a jump makes {jump_ratio} times as many events late as expected",
         "the oldest waiting event is {oldest_s} s old",
         "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",
+        "λ is at least {least_price_s}: below it, jumps would make more events late than the contract leaves for them",
         "scale-ins make {scale_in_ratio} times as many events late as their rebalance is expected to",
         Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s", "saved"}), _trade),
         Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s"}), _trade),

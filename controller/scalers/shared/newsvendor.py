@@ -63,7 +63,7 @@ class Price(msgspec.Struct, frozen=True):
     def updated(self, finished: int | None, late: int | None, slo_share: float, gain: float = PRICE_GAIN) -> "Price":
         """With new counts; unknown ones leave the price as it is. ``gain``: relative change per interval and step."""
         allowed = AIM * (1 - slo_share)
-        value = self.value if self.value is not None else FIRST_PRICE / allowed**0.75
+        value = self.value if self.value is not None else first_price(slo_share)
         if finished is None or late is None or self.finished is None or self.late is None:
             return msgspec.structs.replace(self, value=value, finished=finished, late=late)
         done, missed = max(0, finished - self.finished), max(0, late - self.late)
@@ -106,7 +106,7 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         needs; the longer a start-up, the slower it falls. ``clump``: late events that come together, of which the more
         are left over in the end.
         """
-        first = FIRST_PRICE / (AIM * (1 - slo_share)) ** 0.75
+        first = first_price(slo_share)
         value = self.value if self.value is not None else first
         if finished is None or late is None or self.finished is None or self.late is None:
             return msgspec.structs.replace(self, value=value, finished=finished, late=late)
@@ -192,6 +192,11 @@ class Forecast(msgspec.Struct, frozen=True):
             return ROUNDING
         own = max(1.0, self.dispersion) * self.rate_per_s * over_s
         return ROUNDING + own * (1 + over_s * LEVEL_GAIN / (2 - LEVEL_GAIN))
+
+
+def first_price(slo_share: float) -> float:
+    """λ before anything is known, in replica-intervals per late event."""
+    return FIRST_PRICE / (AIM * (1 - slo_share)) ** 0.75
 
 
 def part_to_use(allowed: float) -> float:

@@ -15,10 +15,10 @@ from controller.scalers.newsvendor import (
     LEAST_RATIO,
     MOST_RATIO,
     Estimates,
+    LateRatios,
     Newsvendor,
     NewsvendorParameters,
     NewsvendorState,
-    ScaleIns,
     age_of_oldest,
     late_at_any_time,
     moved,
@@ -235,8 +235,8 @@ def test_a_jump_to_the_peak_is_remembered() -> None:
     estimates = Estimates()
     for second in range(60):
         estimates = estimates.updated([[*(0,) * 19, 300 if second % 20 == 19 else 50]], 1)
-    assert estimates.jumps > 0.02
-    assert 270 < estimates.peak <= 300
+    assert estimates.jumps.rate > 0.02
+    assert 270 < estimates.jumps.peak <= 300
 
 
 @pytest.mark.parametrize("kind", [Price, CumulativePrice])
@@ -402,18 +402,18 @@ def test_a_scale_in_that_costs_late_events_comes_when_fewer_replicas_have_been_e
     assert waited > 5  # the scaler knows the load after its first second
     saved = [max(as_list(each.why["payments"]["saved"])) for each in decisions[1 : waited + 1]]
     assert saved[0] < saved[2] < saved[-1]
-    assert "not saved until now" in explain("newsvendor", decisions[waited])
+    assert "(credit of fewer replicas)" in explain("newsvendor", decisions[waited])
 
 
 def test_late_events_of_scale_ins_with_short_rebalances_are_not_compared() -> None:
     group = Group(make(rebalance_time_s=0.09, price_s=0.1))
     for second in range(200):
         group.tick(group.observe(evenly(250 if second % 40 < 20 else 60), late=50))
-    assert group.state.scale_ins == ScaleIns()
+    assert group.state.scale_ins == LateRatios()
 
 
 def test_late_events_of_a_scale_in_are_counted_at_its_end_or_when_the_next_one_begins() -> None:
-    begun = ScaleIns().begun(until=107, late=40, expected=50.0)
+    begun = LateRatios().begun(until=107, late=40, expected=50.0)
     assert begun.updated(106, 90) == begun
     assert begun.updated(107, 90).ratios == (1.0,)
     assert begun.updated(107, None) == begun  # unknown: later
@@ -421,6 +421,65 @@ def test_late_events_of_a_scale_in_are_counted_at_its_end_or_when_the_next_one_b
     assert following.ratios == (0.5,)
     assert following.updated(110, 1000).ratios == (0.5, MOST_RATIO)
     assert begun.begun(until=110, late=65, expected=LEAST_EXPECTED - 1).until is None
+
+
+# --- loads that jump -------------------------------------------------------------------------------------------------
+
+
+def on_off(group: Group, seconds: int, late_per_jump: int = 0) -> list[int]:
+    """Replicas, second by second, under 300 events/s in turns with 60; each jump makes so many events late."""
+    replicas = list[int]()
+    for second in range(seconds):
+        on = second // 60 % 2 == 0
+        jumped = second > 0 and second % 120 == 0
+        group.tick(group.observe(evenly(300 if on else 60), late=late_per_jump if jumped else 0))
+        replicas.append(group.replicas)
+    return replicas
+
+
+@pytest.mark.parametrize(("start_up_s", "slo_share"), [(10.0, 0.99), (2.0, 0.999)])
+def test_replicas_are_kept_for_a_load_that_fell_and_may_come_back(start_up_s: float, slo_share: float) -> None:
+    fell, small = (Group(make(start_up_s=start_up_s, slo_share=slo_share)) for _ in range(2))
+    kept = on_off(fell, 110)[-20:]
+    never = [small.tick(small.observe(evenly(60))) and small.replicas for _ in range(110)][-20:]
+    assert never == [1] * 20
+    assert min(kept) > 1
+
+
+def test_no_replica_is_kept_for_a_jump_that_can_be_answered_in_time() -> None:
+    group = Group(make(start_up_s=0.0, rebalance_time_s=0.05))
+    assert on_off(group, 120)[-20:] == [1] * 20
+    assert group.state.estimates.jumps.rate > 0
+
+
+def test_jumps_that_make_fewer_events_late_than_expected_need_fewer_replicas() -> None:
+    harmless, expected = (Group(make(start_up_s=10.0)) for _ in range(2))
+    after = on_off(harmless, 720)[-20:], on_off(expected, 720, late_per_jump=400)[-20:]
+    assert harmless.state.jump_lates.ratios == (LEAST_RATIO,) * 5
+    assert max(expected.state.jump_lates.ratios) > 5 * LEAST_RATIO
+    assert sum(after[0]) < sum(after[1])
+
+
+def test_late_events_of_a_jump_do_not_raise_the_price_itself_and_raise_the_least_price() -> None:
+    group = Group(make(start_up_s=2.0))
+    on_off(group, 120)
+    before = group.state
+    on_off_again = group.observe(evenly(300), late=600)
+    why = group.tick(on_off_again).why["payments"]
+    assert group.state.by_jumps == before.by_jumps + 600
+    assert group.state.price.value is not None and before.price.value is not None
+    assert group.state.price.value <= before.price.value
+    assert why["price_s"] == why["least_price_s"]
+    text = explain("newsvendor", group.tick(group.observe(evenly(300))))
+    assert "λ is at least" in text and "times as many events late as expected" in text
+
+
+def test_a_told_price_is_not_raised_for_jumps() -> None:
+    group = Group(make(start_up_s=10.0, price_s=0.1))
+    on_off(group, 119)
+    why = group.tick(group.observe(evenly(60))).why["payments"]
+    assert why["price_s"] == pytest.approx(0.1)
+    assert float(str(why["jumps"])) > 0 and "least_price_s" not in why
 
 
 # --- replicas that have to start -------------------------------------------------------------------------------------

@@ -1,0 +1,110 @@
+"""Jumps of a load: how often they are expected, and the price at which they keep a contract."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from math import pi, sin
+
+import msgspec
+import pytest
+
+from controller.scalers.shared.jumps import JUMP_AIM, LEAST_PART, MEMORY_TICKS, REPAID_TICKS, STEPS, JumpPrice, Jumps
+from controller.scalers.shared.newsvendor import LARGEST_PRICE, first_price
+
+FIRST = first_price(0.99)
+
+
+def watched(loads: Iterable[float], ahead: int = 1) -> Jumps:
+    """After these loads, each of which was forecast to be as the one ``ahead`` intervals before."""
+    jumps, seen = Jumps(), list[float]()
+    for tick, load in enumerate(loads, 1):
+        jumps = jumps.updated(load, load - seen[-ahead] if len(seen) >= ahead else None, tick, ahead)
+        seen.append(load)
+    return jumps
+
+
+@pytest.mark.parametrize(
+    "loads", [[100.0] * 400, [100 + 50 * sin(2 * pi * tick / 120) for tick in range(400)], [0.0] * 100]
+)
+def test_a_load_that_changes_over_many_seconds_does_not_jump(loads: list[float]) -> None:
+    assert watched(loads).rate == 0.0
+
+
+def test_a_jump_is_expected_again_after_as_long_as_the_first_one_took() -> None:
+    jumped = watched([100.0] * 540 + [350.0])
+    assert jumped.peak == 350.0
+    assert jumped.rate == pytest.approx(2 / (540 + 540), rel=0.01)
+
+
+def test_a_load_that_fell_is_expected_to_come_back_the_less_the_longer_it_stays_away() -> None:
+    after = [watched([300.0] * 60 + [60.0] * seconds).rate for seconds in (1, 60, 600)]
+    assert after[0] == pytest.approx(1 / 60, rel=0.05)
+    assert after[1] == pytest.approx(1 / 120, rel=0.05)
+    assert after[2] < after[1] / 4
+
+
+def test_the_rate_is_of_the_time_in_which_the_load_is_below_its_peak() -> None:
+    on_off = watched(([300.0] * 60 + [60.0] * 60) * 10)
+    assert on_off.rate == pytest.approx(1 / 60, rel=0.15)
+
+
+def test_one_jump_over_several_intervals_counts_once() -> None:
+    at_once, over_three = watched([100.0] * 50 + [400.0] * 50), watched([100.0] * 50 + [200.0, 300.0] + [400.0] * 48)
+    assert round(at_once.rises) == round(over_three.rises) == 2  # with the one that is expected
+
+
+def test_what_was_long_ago_fades() -> None:
+    fell, jumped = [300.0] * 60 + [60.0] * int(2 * MEMORY_TICKS), [60.0] * 60 + [300.0] * int(2 * MEMORY_TICKS)
+    assert watched(fell).peak == 60.0
+    assert watched(fell).rate < 1 / MEMORY_TICKS
+    assert watched(jumped).rate == pytest.approx(watched(jumped[:100]).rate, rel=0.01)  # neither one more nor one less
+
+
+def expecting(late: tuple[float, ...], arrived: float = 200.0) -> JumpPrice:
+    """After a minute of the same expectations."""
+    price = JumpPrice()
+    for _ in range(60):
+        price = price.updated(late, arrived)
+    return price
+
+
+FALLING = tuple(64 / 2**step for step in range(len(STEPS)))
+"""Late events of jumps by price."""
+
+
+def test_no_price_is_asked_for_where_jumps_make_few_events_late_and_nothing_is_owed() -> None:
+    assert expecting((0.0,) * len(STEPS)).least(0.99, 10_000, 0) == 0.0
+    assert JumpPrice().least(0.99, None, None) == 0.0
+
+
+def test_while_late_events_are_owed_the_first_price_is_the_least() -> None:
+    assert expecting((0.0,) * len(STEPS)).least(0.99, 10_000, 100) == pytest.approx(FIRST)
+
+
+def test_the_least_price_leaves_as_many_late_events_to_jumps_as_the_contract_does() -> None:
+    allowed = JUMP_AIM * 0.01 * 200
+    least = expecting(FALLING).least(0.99, 10_000, int(JUMP_AIM * 100))
+    below = max(step for step, late in enumerate(FALLING) if late > allowed)
+    assert STEPS[below] < least / FIRST <= STEPS[below + 1]
+
+
+def test_it_is_the_lower_the_more_of_the_contract_is_left() -> None:
+    prices = [expecting(FALLING).least(0.99, 100_000, late) for late in (0, 400, 749, 900, 1200, 5000)]
+    assert all(cheap < dear for cheap, dear in pairwise(prices[:4]))
+    assert prices == sorted(prices)
+
+
+def test_what_is_owed_is_repaid_over_minutes_and_never_takes_all() -> None:
+    allowed = JUMP_AIM * 0.01 * 200
+    owing = int(JUMP_AIM * 1000 + REPAID_TICKS * allowed)  # what would leave nothing at all
+    late = tuple(allowed * LEAST_PART * each for each in (8, 4, 2, *[1] * (len(STEPS) - 3)))
+    assert expecting(late).least(0.99, 100_000, owing) == pytest.approx(STEPS[3] * FIRST)
+
+
+def test_it_has_a_largest_value() -> None:
+    assert expecting((100.0,) * len(STEPS)).least(0.99, 10_000, 5000) == pytest.approx(STEPS[-1] * FIRST)
+    assert expecting((100.0,) * len(STEPS)).least(0.9999, 10_000, 5000) == LARGEST_PRICE
+
+
+def test_state_survives_json() -> None:
+    for state in (watched([300.0] * 60 + [60.0] * 60), expecting(FALLING)):
+        assert msgspec.json.decode(msgspec.json.encode(state), type=type(state)) == state
