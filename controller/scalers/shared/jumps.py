@@ -51,8 +51,8 @@ class Jumps(msgspec.Struct, frozen=True):
 
     @property
     def rate(self) -> float:
-        """Jumps per interval of a load below the reach; 0 before the first jump or fall. After a fall, the load is expected
-        to come back.
+        """Jumps per interval of a load below the reach; 0 before the first jump or fall. After a fall, the load is
+        expected to come back.
         """
         return self.rises / self.below if self.rises else 0.0
 

@@ -47,6 +47,14 @@ def test_the_rate_is_of_the_time_in_which_the_load_is_below_its_peak() -> None:
     assert on_off.rate == pytest.approx(1 / 60, rel=0.15)
 
 
+def test_a_load_is_not_expected_to_jump_as_far_as_it_has_grown() -> None:
+    small_jump, growth = [30.0] * 30 + [80.0] * 30, [80.0 + tick for tick in range(300)]
+    grown = watched(small_jump + growth)
+    assert grown.peak == pytest.approx(379, rel=0.01)
+    assert grown.reach == pytest.approx(80, rel=0.1)
+    assert watched([*small_jump, *growth, 100.0]).reach == pytest.approx(379, rel=0.02)  # now it fell from there
+
+
 def test_one_jump_over_several_intervals_counts_once() -> None:
     at_once, over_three = watched([100.0] * 50 + [400.0] * 50), watched([100.0] * 50 + [200.0, 300.0] + [400.0] * 48)
     assert round(at_once.rises) == round(over_three.rises) == 2  # with the one that is expected
