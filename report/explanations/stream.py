@@ -129,7 +129,7 @@ NEWSVENDOR = Family(
         "m = {forecast} events per interval, next or when a replica requested now serves",
         "variance of m = {variance}, of the forecast over a start-up = {ahead_variance}",
         "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",
-        "jumps = {jumps} per interval, to {reach} events",
+        "jumps = {jumps} per interval, to {reach} events; the largest load was {peak}",
         "a jump makes {jump_ratio} times as many events late as expected",
         "the oldest waiting event is {oldest_s} s old",
         "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",

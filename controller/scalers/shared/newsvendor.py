@@ -196,7 +196,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 def first_price(slo_share: float) -> float:
     """λ before anything is known, in replica-intervals per late event."""
-    return FIRST_PRICE / (AIM * (1 - slo_share)) ** 0.75
+    return float(FIRST_PRICE / (AIM * (1 - slo_share)) ** 0.75)
 
 
 def part_to_use(allowed: float) -> float:
