@@ -357,11 +357,12 @@ class Loads(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """By candidate, expected late events: per interval with this capacity and after a jump, of those that wait now, and
-    of those that the rebalance stops. ``cost``: in replica-intervals over the horizon.
+    """By candidate, expected late events: per interval with this capacity, of one jump, of jumps per interval, of those
+    that wait now, and of those that the rebalance stops. ``cost``: in replica-intervals over the horizon.
     """
 
     missed: Floats
+    of_a_jump: Floats
     jump: Floats
     waiting: Floats
     paused: Floats
@@ -399,14 +400,15 @@ class Outlook(NamedTuple):
     def score(self, candidates: Candidates, packed: Ints) -> Scores:
         """J of all candidates, the present one first. ``packed``: LPT(n) for n from 1 on, on which a jump falls."""
         loads = self.loads(candidates.group_of)
-        missed, jump = self.missed(loads), self.after_a_jump(packed)[candidates.replicas - 1]
+        missed, of_a_jump = self.missed(loads), self.late_of_a_jump(packed)[candidates.replicas - 1]
+        jump = self.jump * self.estimates.jumps.rate * of_a_jump
         waiting, paused = self.waiting(candidates, loads), self.paused(candidates, loads)
         waiting = waiting + self.starting(candidates, loads, missed)
         running = candidates.replicas + self.price * (missed + jump)
         fewer = candidates.replicas < self.replicas
         saved = np.where(fewer, REGRET * self.idle * np.maximum(0.0, running[0] - running), 0.0)
         cost = self.fleet.horizon * running + self.price * (waiting + paused) - saved
-        return Scores(missed, jump, waiting, paused, running, saved, cost)
+        return Scores(missed, of_a_jump, jump, waiting, paused, running, saved, cost)
 
     def missed(self, loads: Loads) -> Floats:
         """Late events per interval. The load of a group is normal: counted noise, the split over partitions, and the
@@ -487,14 +489,12 @@ class Outlook(NamedTuple):
         late = np.where(fewer, self.scale_in, 1.0) * (beta * burst + (1 - beta) * smooth)
         return np.where(candidates.changed, late, 0.0)
 
-    def after_a_jump(self, packed: Ints) -> Floats:
-        """Late events per interval, since the load may jump while no replica can be added in time."""
+    def late_of_a_jump(self, packed: Ints) -> Floats:
+        """Late events of one jump while no replica can be added in time; 0 before the first one. Of a burst none is
+        late if replicas can still serve it in time.
+        """
         if not self.estimates.jumps.rate:
             return np.zeros(len(packed))
-        return self.jump * self.estimates.jumps.rate * self.late_of_a_jump(packed)
-
-    def late_of_a_jump(self, packed: Ints) -> Floats:
-        """Late events of one jump. Of a burst none is late if replicas can still serve it in time."""
         rate, limit, start_up, pause, _ = self.fleet
         e, beta = self.estimates, self.estimates.burstiness()
         loads, exposed = self.loads(packed), start_up + 0.5 + pause
@@ -642,9 +642,9 @@ def choose(tick: StreamTick, outlook: Outlook, first: float) -> tuple[Candidate,
     if outlook.fleet.long_pause:
         why["saved"] = scores.saved.tolist()
     idle = bool((scores.running[candidates.replicas < now] < scores.running[0]).any())
-    of_a_jump = float(outlook.late_of_a_jump(packed)[min(max(now, 1), tick.most) - 1])
     by_price = by_prices(candidates.replicas, scores, first) if outlook.estimates.jumps.rate else (0.0,) * len(STEPS)
-    return Candidate(replicas, groups, changed, float(scores.paused[best]), idle, of_a_jump, by_price), why
+    paused, of_a_jump = float(scores.paused[best]), float(scores.of_a_jump[0])
+    return Candidate(replicas, groups, changed, paused, idle, of_a_jump, by_price), why
 
 
 def by_prices(replicas: Ints, scores: Scores, first: float) -> tuple[float, ...]:
