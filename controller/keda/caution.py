@@ -8,9 +8,10 @@ from typing import Final
 
 GAP_S: Final = 5.0
 """Readings further apart than this have a gap between them."""
-STEADY_S: Final = 30.0
+STEADY_S: Final = 45.0
 """A number of members that stays so long is the fleet's. Consumers whose broker was away join again one by one:
-librdkafka waits up to 15 s (`reconnect.backoff.max.ms` and half of it) for each of its two connections.
+librdkafka waits up to 15 s (`reconnect.backoff.max.ms` and half of it) for each of its two connections, and the members
+that are there join the new generation with their next heartbeat, after up to 3 s.
 """
 
 

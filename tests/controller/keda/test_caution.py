@@ -27,8 +27,8 @@ def test_nothing_is_told_before_the_replicas_have_been_the_same_for_a_while() ->
 
 
 def test_members_that_join_again_one_by_one_scale_nothing_in_after_a_start() -> None:
-    # Each as late as librdkafka allows: two connections, 15 s for each.
-    joining: list[Reading] = [(float(t), 1, 1 + min(3, t // 29)) for t in range(120)]
+    # Each as late as librdkafka allows: two connections, 15 s for each, and a heartbeat of the others.
+    joining: list[Reading] = [(float(t), 1, 1 + min(3, t // 33)) for t in range(160)]
     assert set(told(Caution(600), joining)) == {None, 4}
 
 
@@ -42,9 +42,9 @@ def test_a_scale_out_does_not_wait_for_the_hold() -> None:
 
 
 def test_within_the_hold_the_highest_decision_counts() -> None:
-    readings: list[Reading] = [(float(t), 9 if t == 42 else 3, 7) for t in range(61)]
+    readings: list[Reading] = [(float(t), 9 if t == 52 else 3, 7) for t in range(61)]
     found = told(Caution(60), readings)
-    assert (found[41], found[42], found[59], found[60]) == (7, 9, 9, 3)
+    assert (found[51], found[52], found[59], found[60]) == (7, 9, 9, 3)
 
 
 def test_a_gap_in_the_readings_begins_a_new_hold_at_the_last_number_that_was_told() -> None:
