@@ -22,7 +22,7 @@ from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.contracts import Decision, FleetObservation, ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.log_once import LogOnce
-from penstock.registry import find_scaler, is_clairvoyant, make_scaler
+from penstock.registry import check_interval, find_scaler, is_clairvoyant, make_scaler
 from penstock.rundir import RunDirectory, while_full
 from penstock.runspec import RunSpec, ScalerSpec
 from penstock.settings import Endpoints
@@ -95,14 +95,15 @@ class StoppableClock(WallClock):
         return self._stop.is_set()
 
 
-def make_live_scaler(spec: ScalerSpec, offered: type[FleetObservation]) -> AnyScaler:
-    """A scaler for a live fleet. PenstockError if it does not exist, reads another kind of fleet, or needs the future
-    load.
+def make_live_scaler(spec: ScalerSpec, offered: type[FleetObservation], speed: float = 1.0) -> AnyScaler:
+    """A scaler for a live fleet. PenstockError if it does not exist, reads another kind of fleet, cannot compute with
+    its decision interval, or needs the future load.
     """
     if is_clairvoyant(find_scaler(spec)):
         raise PenstockError(f"scaler {spec.name!r} needs the load in advance: it runs in --world sim only")
     scaler = make_scaler(spec)
     check_kinds([scaler], offered)
+    check_interval(scaler, speed)
     return scaler
 
 

@@ -14,7 +14,17 @@ import msgspec
 from controller.guard import guarded
 from controller.journal import TickJournal, TickRecord
 from penstock.clock import NANOS_PER_SECOND, Clock
-from penstock.contracts import Accepted, Actuator, Decision, FleetObservation, Monitor, ReplicaCounts, Scaler, hold
+from penstock.contracts import (
+    Accepted,
+    Actuator,
+    Decision,
+    FleetObservation,
+    Monitor,
+    ReplicaCounts,
+    Scaler,
+    StreamObservation,
+    hold,
+)
 from penstock.errors import PenstockError
 from penstock.runspec import GuardSpec
 
@@ -196,7 +206,7 @@ class Loop:
         self.deciding = scaler.name
         try:
             decision, state = scaler.decide(observation, self._states[scaler.name])
-            check_targets(decision)
+            check_decision(decision, observation)
         except Exception as error:
             errors[scaler.name] = reason = _one_line(error)
             return hold(self.fleet, f"scaler failed: {reason}")
@@ -222,11 +232,22 @@ class Loop:
         return accepted
 
 
-def check_targets(decision: Decision) -> None:
-    """Raise ValueError for a target that is no number of replicas: negative, not whole, not a number."""
+def check_decision(decision: Decision, observation: FleetObservation) -> None:
+    """Raise ValueError for a decision that no fleet could carry out: a target that is no number of replicas (negative,
+    not whole, not a number) or names another fleet; a grouping that has a partition twice or not at all.
+    """
+    fleets = [observation.fleet, *(part.fleet for part in observation.parts())]
     for fleet, target in decision.targets.items():
         if type(target) is not int or target < 0:
             raise ValueError(f"{target!r} replicas for {fleet}: a target is a whole number, at least 0")
+        if fleet not in fleets:
+            known = ", ".join(dict.fromkeys(fleets))
+            raise ValueError(f"{target} replicas for {fleet}: there is no such fleet, but {known}")
+    if decision.assignment is not None and isinstance(observation, StreamObservation):
+        given = sorted(partition for group in decision.assignment for partition in group)
+        due = [each.partition for each in observation.partitions]
+        if given != sorted(due):
+            raise ValueError(f"partitions {given} in the groups, not each of {sorted(due)} once")
 
 
 def check_kinds(scalers: Sequence[AnyScaler], offered: type[FleetObservation]) -> None:

@@ -25,7 +25,7 @@ def make_controller(directory: RunDirectory, endpoints: Endpoints, worker: Seque
     """The controller of the run, where a predecessor left it. ``worker``: command of a stream's replica."""
     clock, spec, state = StoppableClock(), directory.spec(), StateFile(directory).read()
     offered = kind_of(spec.system).load("observation")
-    scalers = [make_live_scaler(each, offered) for each in (spec.scaler, *spec.shadows)]
+    scalers = [make_live_scaler(each, offered, spec.speed) for each in (spec.scaler, *spec.shadows)]
     of_stream = {"worker": tuple(worker)} if worker else {}
     fleet = make_fleet(directory, spec, endpoints, clock, state.fleet if state else None, **of_stream)
     return RunController(directory, spec, endpoints, fleet, scalers, clock, state.loop if state else None)

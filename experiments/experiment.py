@@ -26,6 +26,7 @@ from penstock.measured import JOIN_TIMEOUT_S, POD_JOIN_TIMEOUT_S
 from penstock.parameters import make_parameters, reason, unknown
 from penstock.registry import (
     ScalerClass,
+    check_interval,
     find_scaler,
     is_clairvoyant,
     make_scaler,
@@ -259,9 +260,12 @@ def run_spec(experiment: Experiment, scaler: str, options: Options, run: str) ->
 
 
 def _check_periods(scalers: Sequence[ScalerSpec], speed: float) -> None:
-    """Raise PenstockError for decision periods that the control loop would refuse once the services run."""
+    """Raise PenstockError for decision periods that a scaler or the control loop would refuse once the services run."""
+    made = [make_scaler(each) for each in scalers]
+    for scaler in made:
+        check_interval(scaler, speed)
     try:
-        Grid(sorted({make_scaler(each).period_s for each in scalers}), phase_s=0.0)
+        Grid(sorted({scaler.period_s for scaler in made}), phase_s=0.0)
     except PenstockError as error:
         raise error if speed == 1 else PenstockError(f"--speed {speed:g}: {error}") from None
 

@@ -381,8 +381,8 @@ def conservation(
 
     ``acknowledged``, ``booked``: ids from delivery reports and from the ledger. ``results``: ids of terminal results by
     outcome; an id with several outcomes counts under the first of completed, failed, rejected, dead-lettered.
-    ``in_flight``: acknowledged events known to be still waiting (a run that was stopped, not drained). Ids outside
-    0…scheduled-1 are foreign.
+    ``in_flight``: acknowledged events known to be still waiting (a run that was stopped, not drained), at most those
+    without a result. Ids outside 0…scheduled-1 are foreign.
     """
 
     def among(ids: Ints) -> Bools:
@@ -401,6 +401,7 @@ def conservation(
         seen |= ids
     completed = among(results.get("completed", NO_IDS))
     unanswered = acked & ~seen
+    in_flight = min(in_flight, int(unanswered.sum()))  # one that has a result waits no more: its commit failed
     disagreements = [
         f"{text}: {len(found)} (first ids {', '.join(map(str, found[:5]))})"
         for text, found in (

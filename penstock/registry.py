@@ -6,6 +6,7 @@ fails holds.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import is_dataclass
+from math import isclose
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +59,18 @@ def emulated_scalers() -> Mapping[str, str]:
 def reads_arrivals(specs: Iterable[ScalerSpec]) -> bool:
     """Whether one of the scalers wants arrivals by slot and counts of late events (``StreamObservation``)."""
     return any(getattr(find_scaler(each), "reads_arrivals", False) for each in specs)
+
+
+def check_interval(scaler: Scaler[Any, Any], speed: float = 1.0) -> None:
+    """Raise PenstockError where a scaler can compute with one decision interval only, which it names as
+    ``interval_of_run_s`` in seconds of the run, and has another one.
+    """
+    only_s = getattr(scaler, "interval_of_run_s", None)
+    if only_s is not None and not isclose(scaler.period_s * speed, only_s):
+        raise PenstockError(
+            f"{scaler.name}.decision_interval_s={scaler.period_s * speed:g}: {scaler.name} decides every {only_s:g} s, "
+            "the time that the arrivals which it reads cover; leave the parameter out"
+        )
 
 
 def find_scaler(spec: ScalerSpec) -> ScalerClass:

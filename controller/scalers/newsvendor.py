@@ -68,6 +68,8 @@ BURSTS: Final = 0.5
 """Of β: arrivals are bursts."""
 LONG: Final = 0.5
 """Of the limit: a rebalance that takes more than this part of it cannot always fall between the bursts."""
+GAP: Final = 1.5
+"""Intervals from one reading to the next: a reading is missing."""
 TIE: Final = 1e-9
 
 
@@ -107,6 +109,10 @@ class Estimates(msgspec.Struct, frozen=True):
     def since_burst(self) -> float:
         """Time from the last burst to now."""
         return 1 - (self.profile.index(max(self.profile)) + 0.5) / ARRIVAL_SLOTS
+
+    def after_gap(self) -> "Estimates":
+        """Without the forecasts that were made before a gap in the readings: their errors say nothing about jumps."""
+        return msgspec.structs.replace(self, forecasts=(), peaks=(), surprised_until=0)
 
     def updated(self, slots: Sequence[Sequence[int]], ahead: int) -> "Estimates":
         """With the arrivals of one more interval by partition and slot. ``ahead``: intervals until a replica serves."""
@@ -193,14 +199,50 @@ class LateRatios(msgspec.Struct, frozen=True):
         return LateRatios((*self.ratios, ratio)[-REMEMBERED:])
 
 
+class LateEvents(msgspec.Struct, frozen=True):
+    """Late events by their cause. ``counted``: all of them. ``unforeseen``: of loads that nothing had announced when
+    replicas for them had to be requested. ``joined``: replicas at the last count; ``stopped_until``: other late events
+    up to this tick are of a rebalance, ``stopped`` their number. ``by_jumps``: of expected jumps, which λ itself does
+    not answer. ``scale_ins``, ``jumps``: how many events those made late.
+    """
+
+    counted: int | None = None
+    unforeseen: int = 0
+    joined: int = 0
+    stopped: int = 0
+    stopped_until: int = 0
+    by_jumps: int = 0
+    scale_ins: LateRatios = LateRatios()
+    jumps: LateRatios = LateRatios()
+
+    def updated(
+        self, observed: StreamObservation, estimates: Estimates, after_rebalance: int, *, insured: bool
+    ) -> "LateEvents":
+        """With a new count, which may be unknown. ``after_rebalance``: tick up to which late events are of a rebalance
+        that begins now. ``insured``: jumps are expected.
+        """
+        ticks, joined = estimates.ticks, observed.replicas.joined
+        late = 0 if observed.late is None or self.counted is None else max(0, observed.late - self.counted)
+        surprised = ticks <= estimates.surprised_until
+        of_a_jump = insured and (surprised or ticks <= estimates.jumps.calm_until)
+        stopped_until = self.stopped_until if joined == self.joined else after_rebalance
+        return LateEvents(
+            counted=observed.late,
+            unforeseen=self.unforeseen + late * surprised,
+            joined=joined,
+            stopped=self.stopped + late * (not surprised and ticks <= stopped_until),
+            stopped_until=stopped_until,
+            by_jumps=self.by_jumps + late * of_a_jump,
+            scale_ins=self.scale_ins.updated(ticks, observed.late),
+            jumps=self.jumps.updated(ticks, observed.late),
+        )
+
+
 class NewsvendorState(RateState, frozen=True):
     """``slots``: arrivals of the last interval by partition, read at ``read_s``. ``fewer``: decisions in a row that
-    wanted fewer replicas. ``requested_s``: time of the last request. ``unforeseen``: late events of loads that nothing
-    had announced when replicas for them had to be requested. ``joined``: replicas then; ``stopped_until``: other late
-    events up to this tick are of a rebalance, ``stopped`` their number. ``beliefs``: what is measured of replicas and
-    rebalances. ``scale_ins``, ``jump_lates``: how many events those made late. ``idle``: decisions in a row in which
-    fewer replicas would have cost less, but for the change. ``jump_price``: the least price for which jumps are the
-    reason; ``by_jumps``: their late events, which λ itself does not answer.
+    wanted fewer replicas. ``requested_s``: time of the last request. ``late``: late events by cause. ``beliefs``: what
+    is measured of replicas and rebalances. ``idle``: decisions in a row in which fewer replicas would have cost less,
+    but for the change. ``jump_price``: the least price for which jumps are the reason.
     """
 
     estimates: Estimates = Estimates()
@@ -209,16 +251,10 @@ class NewsvendorState(RateState, frozen=True):
     read_s: float | None = None
     fewer: int = 0
     requested_s: float | None = None
-    unforeseen: int = 0
-    joined: int = 0
-    stopped: int = 0
-    stopped_until: int = 0
+    late: LateEvents = LateEvents()
     beliefs: Beliefs = Beliefs()
-    scale_ins: LateRatios = LateRatios()
     idle: int = 0
-    jump_lates: LateRatios = LateRatios()
     jump_price: JumpPrice = JumpPrice()
-    by_jumps: int = 0
 
 
 @dataclass(frozen=True)
@@ -459,7 +495,7 @@ class Outlook(NamedTuple):
         own = loads.total(np.maximum(0.0, loads.lag + (m * loads.share - rate) * start_up - rate * limit))
         backlog = np.where(candidates.at_once, own, held)
         spare = np.maximum(0.1 * n * rate, n * rate - m)
-        late: Floats = np.minimum(m * backlog / spare, m * (self.fleet.horizon + start_up))
+        late: Floats = m * backlog / spare
         if kept.any():
             present = self.loads(np.array([group_numbers(self.in_force, len(self.lags))]))
             lost = max(0.0, float(self.missed(present)[0]) - float(missed[int(np.argmax(kept))]))
@@ -484,7 +520,8 @@ class Outlook(NamedTuple):
             leaving = m * loads.total(q * loads.each(stopped) * late_at_any_time(m * q / rate, pause, limit))
             burst = np.where(fewer, np.maximum(burst, leaving), burst)
         stops = loads.each(np.where(fewer, 2.0, 1.0))  # with the new plan, and when the removed replicas leave
-        beyond = np.maximum(0.0, stops * pause + loads.lag / rate + MARGIN - limit)
+        # Events that are late without the stop, too, are not its events.
+        beyond = np.maximum(0.0, stops * pause - np.maximum(0.0, limit - MARGIN - loads.lag / rate))
         smooth = loads.total(m * q * loads.each(stopped) * beyond / np.maximum(0.1, 1 - m * q / rate))
         late = np.where(fewer, self.scale_in, 1.0) * (beta * burst + (1 - beta) * smooth)
         return np.where(candidates.changed, late, 0.0)
@@ -511,6 +548,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
     name: ClassVar[str] = "newsvendor"
     paper: ClassVar[str] = "own method: docs/newsvendor.md; loss function of Arrow, Harris, Marschak 1951"
     reads_arrivals: ClassVar[bool] = True
+    interval_of_run_s: ClassVar[float] = 1.0
 
     def decide_tick(self, tick: StreamTick, state: NewsvendorState) -> tuple[Decision, NewsvendorState]:
         """Learn from the interval, score all candidates, take the cheapest."""
@@ -522,81 +560,99 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             slots = arrivals(tick)
         except CannotDecide as reason:
             return hold(observed.fleet, str(reason)), msgspec.structs.replace(state, beliefs=beliefs)
-        estimates = state.estimates.updated(slots, fleet.ahead)
-        smallest = tick.replicas <= 1
-        counted = None if state.price.late is None else state.price.late + state.by_jumps
-        late, surprised = late_since(counted, observed), estimates.ticks <= estimates.surprised_until
+        elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s
+        known = state.estimates if elapsed < GAP else state.estimates.after_gap()
+        estimates = known.updated(slots, fleet.ahead)
         insured = estimates.jumps.rate > 0 and not (fleet.in_time(estimates) and estimates.burstiness() > BURSTS)
-        of_a_jump = surprised or estimates.ticks <= estimates.jumps.calm_until
-        by_jumps = state.by_jumps + late * (insured and of_a_jump)
+        after_rebalance = estimates.ticks + ceil(fleet.pause) + SETTLING
+        late = state.late.updated(observed, estimates, after_rebalance, insured=insured)
         price = state.price.updated(
             observed.finished,
-            None if observed.late is None else observed.late - by_jumps,
+            None if observed.late is None else observed.late - late.by_jumps,
             p.slo_share,
             fleet.start_up,
-            smallest=smallest,
+            smallest=tick.replicas <= 1,
             clump=CLUMP if fleet.long_pause else 1.0,
         )
-        assert price.value is not None
-        if p.price_s is not None:
-            value, least = p.price_s / p.decision_interval_s, 0.0
-        else:
-            least = state.jump_price.least(p.slo_share, observed.finished, observed.late) if insured else 0.0
-            value = max(price.value, least)
-        elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s
-        earlier = state.slots if elapsed <= 1 + JITTER else ()
-        oldest = age_of_oldest(tick.load.lags, slots, earlier)
-        requested_s = observed.time_s if state.requested_s is None else state.requested_s
-        since = (observed.time_s - requested_s) / p.decision_interval_s
-        after_rebalance = estimates.ticks + ceil(fleet.pause) + SETTLING
-        joined = observed.replicas.joined
-        stopped_until = state.stopped_until if joined == state.joined else after_rebalance
-        unforeseen = state.unforeseen + late * surprised
-        stopped = state.stopped + late * (not surprised and estimates.ticks <= stopped_until)
-        scale_ins = state.scale_ins.updated(estimates.ticks, observed.late)
-        scale_in = typical(1.0, scale_ins.ratios) if fleet.long_pause and p.calibrate else 1.0
-        jump_lates = state.jump_lates.updated(estimates.ticks, observed.late)
-        jump = typical(1.0, jump_lates.ratios) if p.calibrate else 1.0
-        held, lags = in_force(tick), tick.load.lags
-        outlook = Outlook(fleet, estimates, value, lags, oldest, held, tick.replicas, since, scale_in, jump, state.idle)
-        chosen, scored = choose(tick, outlook, first_price(p.slo_share))
-        if estimates.jumps.jumped:
-            jump_lates = jump_lates.begun(estimates.jumps.calm_until, counted, chosen.late_of_a_jump)
-        why = terms(tick, outlook, p, believed, least) | scored
-        fewer = state.fewer + 1 if chosen.replicas < tick.replicas else 0
-        if refused := cannot(unforeseen, stopped, observed, p, believed):
-            why["cannot"] = refused
-        regroups = chosen.replicas == tick.replicas and chosen.changed
-        waits = 0 < fewer <= fleet.patience
-        if fewer > fleet.patience and fleet.long_pause:
-            until = estimates.ticks + ceil(fleet.horizon)
-            scale_ins = scale_ins.begun(until, observed.late, chosen.late_by_pause / scale_in)
-        kept = waits or chosen.replicas == tick.replicas
-        following = NewsvendorState(
+        learned = NewsvendorState(
             offsets=state.offsets,
             estimates=estimates,
             price=price,
             slots=slots,
             read_s=observed.time_s,
-            fewer=fewer,
-            requested_s=observed.time_s if chosen.replicas > tick.replicas else state.requested_s,
-            unforeseen=unforeseen,
-            joined=joined,
-            stopped=stopped,
-            stopped_until=after_rebalance if regroups else stopped_until,
+            fewer=state.fewer,
+            requested_s=observed.time_s if state.requested_s is None else state.requested_s,
+            late=late,
             beliefs=beliefs,
-            scale_ins=scale_ins,
-            idle=state.idle + 1 if fleet.long_pause and chosen.idle and kept else 0,
-            jump_lates=jump_lates,
-            jump_price=state.jump_price.updated(chosen.late_by_price, sum(map(sum, slots))),
-            by_jumps=by_jumps,
+            idle=state.idle,
+            jump_price=state.jump_price,
         )
-        if waits:
-            why["reason"] = f"fewer replicas are wanted for {fewer} decisions, more than {fleet.patience} are needed"
+        oldest = age_of_oldest(tick.load.lags, slots, state.slots if elapsed <= 1 + JITTER else ())
+        outlook, least = self.outlook(tick, learned, fleet, oldest, insured=insured)
+        chosen, scored = choose(tick, outlook, first_price(p.slo_share))
+        why = terms(tick, outlook, p, believed, least) | scored
+        if refused := cannot(late, observed, p, believed):
+            why["cannot"] = refused
+        following = self.following(tick, learned, outlook, chosen, counted=state.late.counted)
+        if chosen.replicas < tick.replicas and following.fewer <= fleet.patience:
+            wanted = f"fewer replicas are wanted for {following.fewer} decisions"
+            why["reason"] = f"{wanted}, more than {fleet.patience} are needed"
             return tick.resized(tick.replicas, chosen.groups, why), following
-        if regroups and not same_grouping(chosen.groups, tick.current):
+        if chosen.replicas == tick.replicas and chosen.changed and not same_grouping(chosen.groups, tick.current):
             return tick.reassigned(chosen.groups, why), following
         return tick.resized(chosen.replicas, chosen.groups, why), following
+
+    def outlook(
+        self, tick: StreamTick, learned: NewsvendorState, fleet: Fleet, oldest: float, *, insured: bool
+    ) -> tuple[Outlook, float]:
+        """What candidates are scored on, and the least price for which jumps are the reason; 0 where none is."""
+        p, observed, late = self.parameters, tick.observation, learned.late
+        assert learned.price.value is not None and learned.requested_s is not None
+        least = 0.0
+        if p.price_s is not None:
+            price = p.price_s / p.decision_interval_s
+        else:
+            if insured:
+                least = learned.jump_price.least(p.slo_share, observed.finished, observed.late)
+            price = max(learned.price.value, least)
+        outlook = Outlook(
+            fleet=fleet,
+            estimates=learned.estimates,
+            price=price,
+            lags=tick.load.lags,
+            oldest=oldest,
+            in_force=in_force(tick),
+            replicas=tick.replicas,
+            since_request=(observed.time_s - learned.requested_s) / p.decision_interval_s,
+            scale_in=typical(1.0, late.scale_ins.ratios) if fleet.long_pause and p.calibrate else 1.0,
+            jump=typical(1.0, late.jumps.ratios) if p.calibrate else 1.0,
+            idle=learned.idle,
+        )
+        return outlook, least
+
+    def following(
+        self, tick: StreamTick, learned: NewsvendorState, outlook: Outlook, chosen: Candidate, *, counted: int | None
+    ) -> NewsvendorState:
+        """The state after the decision. ``counted``: late events before this interval, in which a jump may begin."""
+        fleet, e, late = outlook.fleet, outlook.estimates, learned.late
+        fewer = learned.fewer + 1 if chosen.replicas < tick.replicas else 0
+        scale_ins, jumps, stopped_until = late.scale_ins, late.jumps, late.stopped_until
+        if e.jumps.jumped:
+            jumps = jumps.begun(e.jumps.calm_until, counted, chosen.late_of_a_jump)
+        if fewer > fleet.patience and fleet.long_pause:
+            until = e.ticks + ceil(fleet.horizon)
+            scale_ins = scale_ins.begun(until, late.counted, chosen.late_by_pause / outlook.scale_in)
+        if chosen.replicas == tick.replicas and chosen.changed:
+            stopped_until = e.ticks + ceil(fleet.pause) + SETTLING
+        kept = chosen.replicas == tick.replicas or 0 < fewer <= fleet.patience
+        return msgspec.structs.replace(
+            learned,
+            fewer=fewer,
+            requested_s=tick.observation.time_s if chosen.replicas > tick.replicas else learned.requested_s,
+            late=msgspec.structs.replace(late, scale_ins=scale_ins, jumps=jumps, stopped_until=stopped_until),
+            idle=learned.idle + 1 if fleet.long_pause and chosen.idle and kept else 0,
+            jump_price=learned.jump_price.updated(chosen.late_by_price, sum(map(sum, learned.slots))),
+        )
 
 
 def choose(tick: StreamTick, outlook: Outlook, first: float) -> tuple[Candidate, dict[str, Term]]:
@@ -697,20 +753,12 @@ def arrivals(tick: StreamTick) -> tuple[tuple[int, ...], ...]:
     return known
 
 
-def late_since(counted: int | None, observed: StreamObservation) -> int:
-    """Late events since the last count; 0 where one is unknown."""
-    return 0 if observed.late is None or counted is None else max(0, observed.late - counted)
-
-
-def cannot(
-    unforeseen: int, stopped: int, observed: StreamObservation, p: NewsvendorParameters, believed: Believed
-) -> str:
+def cannot(late: LateEvents, observed: StreamObservation, p: NewsvendorParameters, believed: Believed) -> str:
     """Why no number of replicas that follows from the load could have kept the contract so far; empty if one could.
     Events of a rebalance that is shorter than the SLO can be in time, so that they are no reason.
     """
     allowed = (1 - p.slo_share) * (observed.finished or 0)
-    if believed.rebalance_time_s <= p.slo_s:
-        stopped = 0
+    unforeseen, stopped = late.unforeseen, late.stopped if believed.rebalance_time_s > p.slo_s else 0
     if unforeseen + stopped <= allowed:
         return ""
     causes = (
@@ -718,12 +766,12 @@ def cannot(
         (stopped, f"after rebalances, each of which stops the group for {believed.rebalance_time_s:.3g} s"),
     )
     (first, why), *others = ((count, cause) for count, cause in causes if count)
-    late = "".join(
+    said = "".join(
         (f"{first} of {observed.finished} events were late {why}", *(f", and {n} {each}" for n, each in others))
     )
     fixed = "; a fixed number of replicas has no rebalances" if stopped > unforeseen else ""
     return (
-        f"no number of replicas that follows from the load can meet this: {late}; "
+        f"no number of replicas that follows from the load can meet this: {said}; "
         f"the contract allows {allowed:.0f}{fixed}"
     )
 

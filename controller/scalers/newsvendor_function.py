@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 
 from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, resize
-from controller.scalers.shared.newsvendor import PRICE_GAIN, RARITY, ROUNDING, Forecast, Price, expected_above
+from controller.scalers.shared.newsvendor import PRICE_GAIN, ROUNDING, Forecast, Price, expected_above
 from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
 from controller.scalers.shared.single_fleet import merged
 from penstock.contracts import Decision, FunctionObservation, FunctionStatus, Term, hold
@@ -188,7 +188,7 @@ def updated_price(price: Price, observation: FunctionObservation, p: NewsvendorF
     """With the counts of requests that left the pipeline."""
     allowed = 1 - p.slo_share
     if price.value is None:
-        price = price.beginning(FIRST_PRICE / allowed**RARITY)
+        price = price.beginning(FIRST_PRICE, allowed)
     gain = PRICE_GAIN * min(1.0, allowed * price.usual / CALM_LATE) if price.usual else PRICE_GAIN
     return price.updated(observation.finished, observation.missed, p.slo_share, gain)
 

@@ -18,7 +18,7 @@ from controller.queueing.network import Job, Network, NetworkTopic
 from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, reason_of, resize
 from controller.scalers.shared.beliefs import typical
 from controller.scalers.shared.network_scaler import ServiceMoments, remembered
-from controller.scalers.shared.newsvendor import RARITY, Forecast, Price, at_least, gamma_above
+from controller.scalers.shared.newsvendor import Forecast, Price, at_least, gamma_above
 from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
 from controller.scalers.shared.single_fleet import merged
 from penstock.contracts import Decision, NetworkObservation, Term, TopicStatus, hold
@@ -315,7 +315,7 @@ def service_time(network: Network, route: Sequence[int]) -> Time:
 def updated_price(price: Price, observation: NetworkObservation, p: NewsvendorNetworkParameters) -> Price:
     """With the counts of jobs that left the network."""
     if price.value is None:
-        price = price.beginning(FIRST_PRICE / (1 - p.slo_share) ** RARITY)
+        price = price.beginning(FIRST_PRICE, 1 - p.slo_share)
     return price.updated(observation.completed, observation.late, p.slo_share, PRICE_GAIN)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from controller.queueing.mmsk import Probabilities
 from controller.queueing.mmsk_over_time import LARGEST_STATE, Matrix, late_probabilities, transition
 from controller.scalers.shared.base import BaseScaler, CannotDecide, all_reasons, check_known, reason_of
-from controller.scalers.shared.newsvendor import LEVEL_GAIN, RARITY, Forecast, Price
+from controller.scalers.shared.newsvendor import LEVEL_GAIN, Forecast, Price
 from controller.scalers.shared.parameters import BoundedParameters, Count, NotNegative, OpenShare, Positive
 from controller.scalers.shared.queue_scaler import container_rate_per_s
 from penstock.contracts import Action, Decision, QueueObservation, QueueStatus, Term, hold
@@ -334,7 +334,7 @@ def counted(
     late = state.late
     price = state.price
     if price.value is None:
-        price = price.beginning(FIRST_PRICE / (1 - p.slo_share) ** RARITY)
+        price = price.beginning(FIRST_PRICE, 1 - p.slo_share)
     fresh = rejected is not None and completed is not None
     if fresh and state.rejected is not None and state.completed is not None:
         assert rejected is not None and completed is not None

@@ -148,6 +148,7 @@ def _measure(run: RunData, events: RunEvents, schedule: Schedule) -> RunSummary:
         scaler_failures=len(failures),
         first_failure=failures[0] if failures else "",
         guarded=guarded_ticks(records),
+        decisions_of=Counter(name for record in records for name in record.decisions),
         slow_decisions=Counter(name for record in records for name in record.slow),
         failed_actions=sum("actuator" in record.errors for record in records),
         faults=fault_effects(run, events),

@@ -48,10 +48,11 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     that a virtual machine's host gave to others. ``missed_seconds`` is the number of seconds that missed the SLO
     (``penstock.measures``), None in a summary of an older Penstock. ``decisions`` are the ticks on which the acting
     scaler decided, of ``due_decisions``; ``scaler_failures`` those on which it raised an error or gave no valid answer,
-    ``first_failure`` the first of these errors. ``slow_decisions`` are the ticks by scaler on which its decision took
-    longer than its interval, ``failed_actions`` those on which the actuator failed. On ``guarded`` ticks the guards
-    changed the decision or remarked on it. ``starts`` are the steps from a decision to the first event on a new
-    replica. ``faults`` are those that were injected, with what they cost.
+    ``first_failure`` the first of these errors. ``decisions_of`` are the ticks by scaler, shadows included, on which it
+    was due, ``slow_decisions`` those on which its decision took longer than its interval; ``failed_actions`` are those
+    on which the actuator failed. On ``guarded`` ticks the guards changed the decision or remarked on it. ``starts`` are
+    the steps from a decision to the first event on a new replica. ``faults`` are those that were injected, with what
+    they cost.
     ``record_from_s`` is the time of the first tick or replica event on record, negative before the schedule.
     ``late_periods`` is how often events came late for a while (``penstock.measures.merged``), ``longest_recovery_s``
     the length of the longest such period, 0 without any; both None in a summary of an older Penstock.
@@ -104,6 +105,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     due_decisions: int = 0
     scaler_failures: int = 0
     first_failure: str = ""
+    decisions_of: Mapping[str, int] = msgspec.field(default_factory=dict)
     slow_decisions: Mapping[str, int] = msgspec.field(default_factory=dict)
     failed_actions: int = 0
     guarded: int = 0

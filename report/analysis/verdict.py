@@ -101,7 +101,7 @@ def _record_lost(run: RunSummary, spec: RunSpec) -> str | None:
 
 @_rule("INVALID")
 def _scaler_failed(run: RunSummary, _: RunSpec) -> str | None:
-    """The acting scaler raised an error or answered what is no number of replicas, on any tick."""
+    """The acting scaler raised an error or answered a decision that no fleet could carry out, on any tick."""
     said = f"{run.scaler} failed on {run.scaler_failures} of {run.ticks} ticks and held instead; first: "
     return said + run.first_failure if run.scaler_failures else None
 
@@ -201,8 +201,12 @@ def _missed_ticks(run: RunSummary, spec: RunSpec) -> str | None:
 @_rule("DEGRADED")
 def _slow_decisions(run: RunSummary, _: RunSpec) -> str | None:
     """More than 1 % of the decisions of a scaler, acting or shadow, took longer than its decision interval."""
-    most = MAX_SLOW_DECISION_SHARE * run.ticks
-    slow = [f"{name} on {ticks} of {run.ticks} ticks" for name, ticks in run.slow_decisions.items() if ticks > most]
+    due = {name: run.decisions_of.get(name, run.ticks) for name in run.slow_decisions}
+    slow = [
+        f"{name} on {ticks} of {due[name]} ticks"
+        for name, ticks in run.slow_decisions.items()
+        if ticks > MAX_SLOW_DECISION_SHARE * due[name]
+    ]
     return f"decisions took longer than the decision interval: {', '.join(slow)}" if slow else None
 
 

@@ -1,13 +1,15 @@
 """The loop in virtual time: ticks, phases, shadows, failures, restarts."""
 
+import contextlib
 import math
+import re
 
 import msgspec
 import pytest
 
 from controller.journal import TickRecord
-from controller.loop import Grid, LoopState, check_kinds, check_targets
-from penstock.contracts import Decision, FleetObservation, ReplicaCounts, StreamObservation
+from controller.loop import Grid, LoopState, check_decision, check_kinds
+from penstock.contracts import Decision, FleetObservation, PartitionObservation, ReplicaCounts, StreamObservation
 from penstock.errors import PenstockError
 from tests.controller.timelines import FLEET, StepParameters, StepScaler, Timeline, VirtualClock, named
 
@@ -167,8 +169,31 @@ def test_a_target_that_is_no_number_of_replicas_is_a_failure_and_changes_nothing
     assert msgspec.json.decode(msgspec.json.encode(record), type=TickRecord) == record
 
 
+def grouped(*groups: tuple[int, ...]) -> Decision:
+    return Decision(action="up", targets={FLEET: len(groups)}, assignment=groups)
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (
+            Decision(action="up", targets={"paymentz": 4}),
+            f"4 replicas for paymentz: there is no such fleet, but {FLEET}",
+        ),
+        (grouped((0, 1), (1, 2)), "partitions [0, 1, 1, 2] in the groups, not each of [0, 1, 2] once"),
+        (grouped((0,), (2,)), "partitions [0, 2] in the groups, not each of [0, 1, 2] once"),
+        (grouped((0, 1), (2,), ()), ""),
+    ],
+)
+def test_a_decision_that_no_fleet_could_carry_out_is_a_failure(decision: Decision, said: str) -> None:
+    partitions = tuple(PartitionObservation(partition, 0, 0, 0.0) for partition in (0, 1, 2))
+    observation = StreamObservation(time_s=0, fleet=FLEET, replicas=ReplicaCounts(joined=1), partitions=partitions)
+    with contextlib.nullcontext() if not said else pytest.raises(ValueError, match=re.escape(said)):
+        check_decision(decision, observation)
+
+
 def test_zero_replicas_are_a_target() -> None:
-    check_targets(Decision(action="down", targets={FLEET: 0}))
+    check_decision(Decision(action="down", targets={FLEET: 0}), blind(1))
 
 
 def test_an_answer_that_is_no_decision_is_a_failure() -> None:

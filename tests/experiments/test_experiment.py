@@ -294,6 +294,13 @@ def test_bad_input_is_one_line_that_names_thing_value_and_way_out(options: Optio
     assert "\n" not in str(refused.value)
 
 
+def test_newsvendor_decides_once_a_second_of_the_run_at_any_speed() -> None:
+    assert run_spec(WORKLOAD_1, "newsvendor", Options(speed=2), "r").scaler.parameters["decision_interval_s"] == 0.5
+    other = Options(settings={"newsvendor": {"decision_interval_s": "2"}})
+    with pytest.raises(PenstockError, match=r"newsvendor.decision_interval_s=2: newsvendor decides every 1 s, "):
+        run_spec(WORKLOAD_1, "newsvendor", other, "r")
+
+
 def test_the_times_of_a_fault_have_the_notation_of_all_times() -> None:
     assert parse_faults(["stop-broker@1m+500ms", "kill-worker@1.5"]) == (
         Fault("stop-broker", 60.0, 0.5),

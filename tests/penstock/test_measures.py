@@ -261,7 +261,7 @@ def test_events_known_to_be_waiting_are_in_flight_and_not_lost() -> None:
     answered = conservation(
         scheduled=1, acknowledged=ids(0), booked=ids(0), results={"completed": ids(0)}, result_rows=1, in_flight=2
     )
-    assert answered.lost == 0
+    assert (answered.completed, answered.in_flight, answered.lost, answered.agree) == (1, 0, 0, True)
 
 
 def test_five_ids_of_those_that_disagree_are_named() -> None:

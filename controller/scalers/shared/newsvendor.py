@@ -56,9 +56,9 @@ class Price(msgspec.Struct, frozen=True):
     finished: int | None = None
     late: int | None = None
 
-    def beginning(self, value: float) -> "Price":
-        """With a first value, within the limits."""
-        return msgspec.structs.replace(self, value=clip(value, LEAST_PRICE, LARGEST_PRICE))
+    def beginning(self, first: float, allowed: float) -> "Price":
+        """With a first value, within the limits; ``allowed``: share of late events."""
+        return msgspec.structs.replace(self, value=clip(first / allowed**RARITY, LEAST_PRICE, LARGEST_PRICE))
 
     def updated(self, finished: int | None, late: int | None, slo_share: float, gain: float = PRICE_GAIN) -> "Price":
         """With new counts; unknown ones leave the price as it is. ``gain``: relative change per interval and step."""

@@ -25,6 +25,7 @@ from controller.scalers.newsvendor import (
 )
 from controller.scalers.shared.newsvendor import LARGEST_PART, CumulativePrice, Price, part_to_use
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
+from penstock.plan import range_groups
 from report.explain import explain
 from report.explanations.wording import as_list
 
@@ -380,7 +381,7 @@ def test_scale_ins_that_make_many_events_late_are_fewer(late: int, removed: int,
         fewer, before = fewer + removing, group.replicas
         group.tick(group.observe(evenly(250 if second % 40 < 20 else 150), late=late * removing))
     assert fewer == removed
-    assert set(group.state.scale_ins.ratios) == ratios
+    assert set(group.state.late.scale_ins.ratios) == ratios
 
 
 @pytest.mark.parametrize(("rebalance_time_s", "told"), [(0.25, False), (0.26, True)])
@@ -409,7 +410,7 @@ def test_late_events_of_scale_ins_with_short_rebalances_are_not_compared() -> No
     group = Group(make(rebalance_time_s=0.09, price_s=0.1))
     for second in range(200):
         group.tick(group.observe(evenly(250 if second % 40 < 20 else 60), late=50))
-    assert group.state.scale_ins == LateRatios()
+    assert group.state.late.scale_ins == LateRatios()
 
 
 def test_late_events_of_a_scale_in_are_counted_at_its_end_or_when_the_next_one_begins() -> None:
@@ -455,8 +456,8 @@ def test_no_replica_is_kept_for_a_jump_that_can_be_answered_in_time() -> None:
 def test_jumps_that_make_fewer_events_late_than_expected_need_fewer_replicas() -> None:
     harmless, expected = (Group(make(start_up_s=10.0)) for _ in range(2))
     after = on_off(harmless, 720)[-20:], on_off(expected, 720, late_per_jump=400)[-20:]
-    assert harmless.state.jump_lates.ratios == (LEAST_RATIO,) * 5
-    assert max(expected.state.jump_lates.ratios) > 5 * LEAST_RATIO
+    assert harmless.state.late.jumps.ratios == (LEAST_RATIO,) * 5
+    assert max(expected.state.late.jumps.ratios) > 5 * LEAST_RATIO
     assert sum(after[0]) < sum(after[1])
 
 
@@ -466,7 +467,7 @@ def test_late_events_of_a_jump_do_not_raise_the_price_itself_and_raise_the_least
     before = group.state
     on_off_again = group.observe(evenly(300), late=600)
     why = group.tick(on_off_again).why["payments"]
-    assert group.state.by_jumps == before.by_jumps + 600
+    assert group.state.late.by_jumps == before.late.by_jumps + 600
     assert group.state.price.value is not None and before.price.value is not None
     assert group.state.price.value <= before.price.value
     assert why["price_s"] == why["least_price_s"]
@@ -504,6 +505,42 @@ def test_after_a_jump_all_replicas_are_requested_at_once_and_none_puts_them_off(
     [first, *later] = after_a_jump(3.0, 3)
     assert first >= 4  # 600 events/s are three replicas' work, and a backlog grows while they start
     assert later == [first] * 2  # a further request would put off those that start: a plan waits for all its members
+
+
+# --- backlogs and gaps -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("profile", "enough"), [(BURST, 5), ([1] * ARRIVAL_SLOTS, 3)], ids=["bursts", "smooth"])
+@pytest.mark.parametrize(("replicas", "waiting"), [(1, 100), (1, 1000), (1, 10_000), (2, 1000), (2, 10_000)])
+def test_a_backlog_is_worked_off_however_large_it_is(
+    profile: Sequence[int], enough: int, replicas: int, waiting: int
+) -> None:
+    # 500 events/s need three replicas of 200, or five in bursts; the group has fewer, and so many events wait in each
+    # partition.
+    group = Group(make(start_up_s=1.2))
+    group.replicas, group.plan = replicas, range_groups(range(PARTITIONS), replicas)
+    lags = [waiting] * PARTITIONS
+    for _ in range(150):
+        lags = [max(0, lag + 100 - 200 * group.replicas // PARTITIONS) for lag in lags]
+        per_slot = 100 // sum(profile)
+        group.tick(group.observe([per_slot] * PARTITIONS, lags=lags, profile=profile))
+    assert sum(lags) == 0
+    assert group.replicas == enough
+
+
+def test_a_gap_in_the_readings_is_no_jump_and_its_late_events_are_no_reason_to_refuse() -> None:
+    group = Group(make(start_up_s=2.0))
+    decision, load = Decision(action="none"), 50.0
+    for second in range(180):
+        load += 4
+        gap = 60 <= second < 120
+        if gap:
+            group.time_s += 1
+            group.ends = [end + round(load / PARTITIONS) for end in group.ends]
+        else:
+            decision = group.tick(group.observe(evenly(round(load)), late=5000 if second == 120 else 0))
+    assert group.state.estimates.jumps.rate == 0
+    assert "cannot" not in decision.why["payments"]
 
 
 # --- beliefs ---------------------------------------------------------------------------------------------------------

@@ -379,6 +379,7 @@ def test_ticks_that_failed_are_counted_by_what_failed(tmp_path: Path) -> None:
     assert (summary.decisions, summary.due_decisions, summary.scaler_failures) == (1, 4, 2)
     assert summary.first_failure == "ValueError: -5 replicas"
     assert (summary.slow_decisions, summary.failed_actions) == ({"linear": 2, "hpa": 1}, 1)
+    assert summary.decisions_of == {"linear": 4, "hpa": 1}
 
 
 def test_missed_seconds_are_those_of_completed_rejected_and_lost_events(tmp_path: Path) -> None:

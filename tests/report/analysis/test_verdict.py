@@ -196,6 +196,11 @@ def test_slow_decisions_degrade_a_run_and_name_the_scaler() -> None:
         "DEGRADED",
         ("decisions took longer than the decision interval: hpa on 2 of 100 ticks, kpa on 3 of 100 ticks",),
     )
+    # A decision every 15 s beside a shadow that decides every second: its own decisions count.
+    assert judged(ticks=600, decisions_of={"hpa": 40}, slow_decisions={"hpa": 1}) == (
+        "DEGRADED",
+        ("decisions took longer than the decision interval: hpa on 1 of 40 ticks",),
+    )
 
 
 def test_decisions_that_could_not_be_carried_out_degrade_a_run() -> None:
