@@ -68,11 +68,12 @@ def scalers(
 
 def describe(name: str, kind: "ScalerClass") -> dict[str, Any]:
     """A scaler as plain data."""
+    from penstock.contracts import FleetObservation
     from penstock.registry import emulated_system
 
     return {
         "name": name,
-        "fleet": str(kind.fleets.__struct_config__.tag),
+        "fleet": "any" if kind.fleets is FleetObservation else str(kind.fleets.__struct_config__.tag),
         "paper": kind.paper,
         "emulates": emulated_system(kind),
         "parameters": [

@@ -201,7 +201,7 @@ def shown_default(option: Any) -> str:
 
 def scalers() -> Iterator[str]:
     """All scalers with their parameters."""
-    yield "# Scalers\n\nThe fleet `fleet` is any kind. Set a parameter with `--set scaler.parameter=value`.\n"
+    yield "# Scalers\n\nThe fleet `any` is every kind. Set a parameter with `--set scaler.parameter=value`.\n"
     for name, kind in sorted(scaler_classes().items()):
         told = describe(name, kind)
         yield f"## {name}\n"

@@ -44,6 +44,7 @@ HIGHEST_PRICE = 100.0
 class Bound(NamedTuple):
     """``least_minutes``: no scaler that keeps ``share`` pays less, in replica-minutes. ``plan_minutes``: what the
     cheapest plan found paid in the simulator, keeping ``plan_share``; None if none of them kept the share.
+    ``assumptions`` are those of a run in virtual time.
     """
 
     share: float
@@ -51,6 +52,7 @@ class Bound(NamedTuple):
     least_minutes: float
     plan_minutes: float | None
     plan_share: float | None
+    assumptions: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -292,7 +294,7 @@ def bound(experiment: Experiment, options: Options, share: float) -> Bound:
     replica_minutes = least(bursts, spec.initial_replicas, share) / spec.speed / 60
     found = [plan for margin in MARGINS if (plan := cheapest_plan(bursts, margin, spec, schedule, share)) is not None]
     cost, kept = min(found, default=(None, None))
-    return Bound(share, len(schedule), replica_minutes, cost, kept)
+    return Bound(share, len(schedule), replica_minutes, cost, kept, spec.assumptions)
 
 
 def described(experiment: Experiment, options: Options) -> tuple[RunSpec, Schedule]:

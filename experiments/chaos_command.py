@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.answers import print_json
+from penstock.durations import duration_option
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from experiments.chaos import ChaosRun
 
 EPILOG = "Example: penstock chaos binpack-workload-1 --scaler linear --from 420 --seeds 1-20 --world sim"
+SHORTEST_S, LONGEST_S = 5.0, 3600.0
+"""Of one run."""
 
 
 def register_chaos(app: typer.Typer) -> None:
@@ -25,8 +28,8 @@ def chaos(
     scaler: Annotated[str, typer.Option(help="Acting scaler: a name of `penstock scalers`, or path.py:Class.")],
     seeds: Annotated[str, typer.Option(help="Seeds, such as 1-20 or 3,7: each draws the faults of one run.")] = "1-20",
     world: Annotated[str, typer.Option(help="sim: virtual time; local: processes; kubernetes: pods.")] = "sim",
-    seconds: Annotated[float, typer.Option(min=5, max=3600, help="Length of each run in seconds of the clock.")] = 30.0,
-    from_s: Annotated[float, typer.Option("--from", help="First second of the workload.")] = 0.0,
+    seconds: Annotated[float, duration_option(help="Length of each run on the clock, 5 s to 1 h.")] = 30.0,
+    from_s: Annotated[float, duration_option("--from", help="First second of the workload.")] = 0.0,
     speed: Annotated[float, typer.Option(help="Factor on rates; durations are divided by it.")] = 1.0,
     settings: Annotated[list[str] | None, typer.Option("--set", help="As of `penstock run`; repeatable.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Keep the seeds that are done.")] = False,
@@ -44,11 +47,13 @@ def chaos(
     from experiments.experiment import Options
     from experiments.progress import RunProgress
     from experiments.worlds import run_in_driver_pod, world_name
-    from penstock.errors import EXIT_INVALID
+    from penstock.errors import EXIT_INVALID, PenstockError
     from penstock.parameters import parse_settings
     from penstock.rundir import check_runs_folder
     from penstock.settings import Folders
 
+    if not SHORTEST_S <= seconds <= LONGEST_S:
+        raise PenstockError(f"--seconds {seconds:g}: from {SHORTEST_S:g} to {LONGEST_S:g} s")
     name = world_name(world)
     given = parse_settings(settings or ())
     options = Options(

@@ -14,21 +14,16 @@ from experiments.calibration_command import register_calibration
 from experiments.chaos_command import register_chaos
 from experiments.replay.command import register_replay
 from experiments.runs_command import register_runs
-from penstock.answers import AsJson, print_json
-from penstock.completion import runs as complete_runs
+from penstock.answers import AsJson, FailUnder, print_json
 from penstock.completion import scalers as complete_scalers
 from penstock.durations import duration_option
 from penstock.errors import PenstockError
+from penstock.run_argument import run_argument
 
 if TYPE_CHECKING:
     from experiments.experiment import Options
 
 OF_THE_EXPERIMENT = "the experiment's"
-
-FailUnder = Annotated[
-    float | None,
-    typer.Option(min=0, max=1, help="Exit with code 99 if a run keeps a smaller share of events within the SLO."),
-]
 
 
 def complete_experiments(incomplete: str) -> list[str]:
@@ -167,23 +162,30 @@ def _give(given: dict[str, dict[str, str]], setting: str, option: str, value: fl
         raise PenstockError(f"{option} and --set {setting}: give one of them")
 
 
-def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the parameters of ``_options`` in place of its own parameter ``options``."""
-    shared = inspect.signature(_options).parameters
-    parameters: list[inspect.Parameter] = []
-    for parameter in inspect.signature(command).parameters.values():
-        parameters += shared.values() if parameter.name == "options" else [parameter]
+def _with_options(**fixed: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the parameters of ``_options`` in place of its own parameter ``options``. Those that are ``fixed``
+    have this value and are no option of the command.
+    """
+    every = inspect.signature(_options).parameters
+    shared = {name: parameter for name, parameter in every.items() if name not in fixed}
 
-    def with_options(**given: Any) -> None:
-        options = _options(**{name: given.pop(name) for name in shared})
-        command(options=options, **given)
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(command).parameters.values():
+            parameters += shared.values() if parameter.name == "options" else [parameter]
 
-    with_options.__doc__ = command.__doc__
-    with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-    )
-    with_options.__annotations__ = {}
-    return with_options
+        def with_options(**given: Any) -> None:
+            options = _options(**{name: given.pop(name) for name in shared}, **fixed)
+            command(options=options, **given)
+
+        with_options.__doc__ = command.__doc__
+        with_options.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        )
+        with_options.__annotations__ = {}
+        return with_options
+
+    return decorate
 
 
 def register(app: typer.Typer) -> None:
@@ -238,7 +240,7 @@ def list_experiments(
     Console().print(table)
 
 
-@_with_options
+@_with_options()
 def run(
     experiment: ExperimentName,
     scaler: Annotated[
@@ -259,7 +261,7 @@ def run(
     _run(experiment, [scaler], options, repeat=1, resume=False, fail_under=fail_under, as_json=as_json, quiet=quiet)
 
 
-@_with_options
+@_with_options()
 def compare(
     experiment: ExperimentName,
     scalers: Annotated[
@@ -315,7 +317,7 @@ def demo(
     )
 
 
-@_with_options
+@_with_options(world="sim", price=0.0, faults=None, guard=False, spark=False, shadows=None)
 def bound(
     experiment: ExperimentName,
     options: "Options",
@@ -327,7 +329,8 @@ def bound(
     """Print the least cost at which a share can be within the SLO.
 
     The lower bound holds for every scaler, whatever it knows of the load. The second figure is the cost of a plan that
-    knows the whole load, in virtual time. Consumer groups with bursts only.
+    knows the whole load. Both are of virtual time. Consumer groups with bursts only. There is no scaler: --set takes
+    settings of worker, system and workload.
     """
     from rich.console import Console
     from rich.table import Table
@@ -337,6 +340,8 @@ def bound(
     from experiments.experiment import changed
     from report.wording import share as per_cent
 
+    if options.settings:
+        raise PenstockError(f"--set {next(iter(options.settings))}.…: a bound has no scaler")
     chosen = changed(find_experiment(experiment), options)
     found = find_bound(chosen, options, chosen.slo_share if share is None else share)
     table = Table("clairvoyant", "within SLO", "replica-minutes", box=None, pad_edge=False)
@@ -346,6 +351,7 @@ def bound(
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{chosen.name}, seed {options.seed}: at least {per_cent(found.share)} of {found.events} events")
     console.print(table)
+    console.print(found.assumptions, markup=False)
     console.print(
         "The bound holds for one decision a second and for service times that do not vary."
         + ("" if found.plan_minutes is not None else " No plan that was tried keeps the share.")
@@ -354,7 +360,7 @@ def bound(
 
 def report(
     directories: Annotated[
-        list[Path], typer.Argument(help="Run directories, or one comparison's directory.", autocompletion=complete_runs)
+        list[Path], run_argument(help="Run directories, or one comparison's directory; or their names.")
     ],
     as_json: Json = False,
     fail_under: FailUnder = None,

@@ -11,12 +11,15 @@ import typer
 
 from penstock.answers import print_json
 from penstock.completion import RUN_FILES
-from penstock.completion import runs as complete_runs
 from penstock.durations import duration_option
 from penstock.errors import PenstockError
+from penstock.run_argument import run_argument
 
 if TYPE_CHECKING:
     from report.analysis.summary import RunSummary
+
+CONDITIONS = {"conditions.slo_share": "wanted_slo_share", "conditions.faults": "planned_faults"}
+"""Names in ``diff`` of the conditions that a measure of another meaning has the name of."""
 
 OF_A_FOLDER = (*RUN_FILES, "request.json")
 """One of these files makes a folder a run, a comparison, or an advice."""
@@ -27,17 +30,7 @@ runs = typer.Typer(
 )
 
 
-def listed(text: str) -> Path:
-    """A run directory by its path, or by its name in the folder of runs, as ``list`` prints it."""
-    from penstock.settings import Folders
-
-    path = Path(text)
-    inside = Folders().runs / path
-    return inside if not path.exists() and len(path.parts) == 1 and inside.is_dir() else path
-
-
-HELP = "Run directory, or its name in the folder of runs."
-RunPath = Annotated[Path, typer.Argument(help=HELP, parser=listed, metavar="RUN", autocompletion=complete_runs)]
+RunPath = Annotated[Path, run_argument()]
 
 
 def register_runs(app: typer.Typer) -> None:
@@ -65,16 +58,7 @@ def list_runs(as_json: Annotated[bool, typer.Option("--json", help="Print JSON."
 
 @runs.command("open", epilog="Example: penstock runs open runs/20260101T120000Z-binpack-workload-1-linear")
 def open_report(
-    run: Annotated[
-        Path | None,
-        typer.Argument(
-            help=HELP,
-            parser=listed,
-            metavar="RUN",
-            show_default="a page that lists all",
-            autocompletion=complete_runs,
-        ),
-    ] = None,
+    run: Annotated[Path | None, run_argument(show_default="a page that lists all")] = None,
 ) -> None:
     """Open a report in the browser, or write index.html over all runs and open it."""
     page = _write_index() if run is None else _of_penstock(run) / "report.html"
@@ -85,12 +69,7 @@ def open_report(
 
 @runs.command("delete", epilog="Example: penstock runs delete --older-than 7d")
 def delete(
-    directories: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Run directories, or names.", parser=listed, metavar="RUN...", autocompletion=complete_runs
-        ),
-    ] = None,
+    directories: Annotated[list[Path] | None, run_argument(help="Run directories, or names.", metavar="RUN...")] = None,
     older_than: Annotated[
         float | None, duration_option(help="Every run that was last written so long ago.", show_default=False)
     ] = None,
@@ -242,7 +221,7 @@ def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
         for name, each in value.items():
             yield from _leaves(f"{prefix}.{name}" if prefix else name, each)
     else:
-        yield prefix.removeprefix("conditions."), value
+        yield CONDITIONS.get(prefix, prefix.removeprefix("conditions.")), value
 
 
 def _short(value: Any) -> str:

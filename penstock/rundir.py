@@ -158,7 +158,12 @@ class RunDirectory:
         """An existing run's directory. Raises PenstockError if it has no run.json."""
         directory = cls(path)
         if not directory.spec_file.is_file():
-            raise PenstockError(f"{path}: not a run directory (no run.json); `penstock run` makes them under runs/")
+            from penstock.settings import Folders
+
+            raise PenstockError(
+                f"{path}: not a run directory (no run.json); "
+                f"`penstock runs list` prints those in {Folders().runs} (PENSTOCK_RUNS)"
+            )
         return directory
 
     @property

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import typer
 
-from penstock.completion import runs as complete_runs
 from penstock.errors import PenstockError
+from penstock.run_argument import run_argument
 
 if TYPE_CHECKING:
     from penstock.rundir import RunDirectory
@@ -18,7 +18,7 @@ Engine = Literal["numpy", "spark"]
 
 
 def measures(
-    run: Annotated[Path, typer.Argument(help="Run directory.", autocompletion=complete_runs)],
+    run: Annotated[Path, run_argument()],
     engine: Annotated[Engine, typer.Option(help="What computes; both give the same numbers.")] = "numpy",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the histogram.")] = False,
 ) -> None:

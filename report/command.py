@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.answers import AsJson, print_json
-from penstock.completion import runs as complete_runs
 from penstock.durations import duration_option
 from penstock.errors import PenstockError
+from penstock.run_argument import run_argument
 
 REFRESH_S = 0.5
 
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    run: Annotated[Path, typer.Argument(help="Run directory.", autocompletion=complete_runs)],
+    run: Annotated[Path, run_argument()],
     at: Annotated[float, duration_option(help="Time from the start of the run.")],
     scaler: Annotated[str | None, typer.Option(help="Acting scaler or shadow.", show_default="the acting one")] = None,
     as_json: AsJson = False,
@@ -73,9 +73,7 @@ def find_tick(run: Path, records: "Sequence[TickRecord]", at_s: float, scaler: s
 
 
 def watch(
-    run: Annotated[
-        Path | None, typer.Argument(help="Run directory.", show_default="the newest run", autocompletion=complete_runs)
-    ] = None,
+    run: Annotated[Path | None, run_argument(show_default="the newest run")] = None,
     once: Annotated[bool, typer.Option("--once", help="Print one frame and end.")] = False,
 ) -> None:
     """Show a run as it proceeds. Rates, lag, replicas, latency against the SLO, the last decision and the shadows'.

@@ -1,12 +1,16 @@
 """``penstock keda``: an external scaler for KEDA."""
 
 import os
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from penstock.errors import PenstockError
+
+SERVER: Final = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}")
+"""host:port, or [IPv6 address]:port."""
 
 
 def keda(
@@ -35,7 +39,7 @@ def keda(
     import signal
 
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the error below names a taken port
-    from controller.keda.metadata import read_trigger
+    from controller.keda.metadata import read_scaler
     from controller.keda.service import Fleets, serve
     from controller.keda.tls import TlsFiles
     from penstock.adapters.kafka_security import ClientSecurity
@@ -49,8 +53,13 @@ def keda(
         logging.getLogger("keda").info("Kafka at %s by %s", kafka, security)
     given = {"topic": topic, "group": group, "scaler": scaler, "set": " ".join(settings or ())}
     defaults = {key: value for key, value in given.items() if value}
-    if topic and group and scaler:  # report wrong ones now, not when KEDA asks; Kafka itself may be away
-        read_trigger({}, defaults)
+    # Wrong ones are reported now, not when KEDA asks; Kafka itself may be away.
+    if wrong := [each for each in kafka.split(",") if not SERVER.fullmatch(each.strip())]:
+        raise PenstockError(f"--kafka {kafka}: {wrong[0]!r} is not host:port, such as kafka:9092")
+    if scaler:
+        read_scaler(defaults)
+    elif settings:  # a trigger that names a scaler does not take them
+        raise PenstockError(f"--set {settings[0]}: it is of --scaler, which is not given")
 
     async def until_stopped() -> None:
         stop = asyncio.Event()

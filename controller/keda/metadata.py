@@ -85,21 +85,28 @@ def read_trigger(metadata: Mapping[str, str], defaults: Mapping[str, str], *, tl
     if ".py:" in metadata.get("scaler", ""):
         # Otherwise a ScaledObject could run any file of this machine.
         raise PenstockError("scaler: metadata takes names only; a scaler from a file is given to the command, --scaler")
-    by_scaler = parse_settings(given.get("set", "").split())
-    scaler = parse_scaler(given["scaler"], by_scaler)
-    if others := [each for each in by_scaler if each != scaler.name]:  # they would have no effect
-        raise PenstockError(f"set: {others[0]}.… is for another scaler than {scaler.name}")
-    make_live_scaler(scaler, StreamObservation)  # reports a wrong scaler now
     return Trigger(
         topic=given["topic"],
         group=given["group"],
-        scaler=scaler,
+        scaler=read_scaler(given),
         replicas=_number("replicas", given, int, least=0),
         members_per_replica=_number("membersPerReplica", given, int, least=1) or 1,
         max_replicas=_number("maxReplicas", given, int, least=1),
         hpa_tolerance=_number("hpaTolerance", {"hpaTolerance": "0.1", **given}, float, least=0),
         scale_in_hold_s=_number("scaleInHoldSeconds", {"scaleInHoldSeconds": "60", **given}, float, least=0),
     )
+
+
+def read_scaler(given: Mapping[str, str]) -> ScalerSpec:
+    """The scaler of ``scaler`` and ``set``. PenstockError for one that does not scale a consumer group, and for
+    settings that it does not have.
+    """
+    by_scaler = parse_settings(given.get("set", "").split())
+    scaler = parse_scaler(given["scaler"], by_scaler)
+    if others := [each for each in by_scaler if each != scaler.name]:  # they would have no effect
+        raise PenstockError(f"set: {others[0]}.… is for another scaler than {scaler.name}")
+    make_live_scaler(scaler, StreamObservation)  # reports a wrong scaler now
+    return scaler
 
 
 def _number(key: str, given: Mapping[str, str], kind: type[Any], *, least: float) -> Any:

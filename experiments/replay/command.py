@@ -75,7 +75,7 @@ def replay(**given: Any) -> None:
     except BaseException:
         shutil.rmtree(directory.path, ignore_errors=True)
         raise
-    write_reports([directory], directory.report_file, None, as_json=request.json)
+    write_reports([directory], directory.report_file, request.fail_under, as_json=request.json)
 
 
 def tell_of_a_large_trace(request: "TraceRequest") -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.answers import FailUnder
 from penstock.completion import scalers as complete_scalers
 from penstock.durations import duration_option
 from penstock.measured import START_UP_S
@@ -66,4 +67,5 @@ class ReplayRequest(TraceRequest):
         float,
         duration_option(rich_help_panel="Runs", help="Time of the controller's tick after each whole second."),
     ] = 0.1
+    fail_under: FailUnder = None
     json: Annotated[bool, runs_option("--json", help="JSON on standard output.")] = False

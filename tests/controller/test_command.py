@@ -11,6 +11,7 @@ from controller import command as controller_command
 from controller.journal import DecisionsFile, TickRecord
 from penstock.contracts import Accepted, Decision, ReplicaCounts, StreamObservation, hold
 from penstock.errors import PenstockError
+from penstock.fleet_kinds import fleet_kinds
 from penstock.parameters import split_unit
 from penstock.rundir import RunDirectory
 from report import command as report_command
@@ -77,6 +78,9 @@ def test_every_registered_scaler_is_listed_with_units_and_defaults() -> None:
     assert parameters["service_rate_per_s"] == {"name": "service_rate_per_s", "default": 200.0, "unit": "1/s"}
     assert parameters["slo_s"]["unit"] == "s"
     assert listed["binpack"]["fleet"] == "stream"
+    assert listed["hpa"]["fleet"] == "any"
+    assert "fleet: any" in said("scalers", "hpa")
+    assert {each["fleet"] for each in listed.values()} == {"any", *fleet_kinds()}
     assert (listed["binpack"]["emulates"], listed["keda-kafka"]["emulates"]) == ("", "KEDA")
     assert "emulation" in said("scalers", "ds2")
     assert "emulation" not in said("scalers", "linear")

@@ -16,6 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from penstock.command import build
+from penstock.errors import EXIT_MISSED
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN_TESTS = {
@@ -61,6 +62,8 @@ def commands(name: str) -> Iterator[str]:
                 command = re.split(r"\s{2,}#|\s#\s", line)[0].strip()
                 if re.match(r"(penstock |make|pip|sudo|git|uv|eval|infra/images|python docs/)", command):
                     yield command
+        elif language == "yaml":  # the steps of a job
+            yield from re.findall(r"^ *- run: (.+)$", text, re.MULTILINE)
 
 
 COMMANDS = [(name, command) for name in pages() for command in commands(name)]
@@ -118,14 +121,20 @@ def test_every_command_without_a_service_runs(command: str, folder: Path) -> Non
         first = "run binpack-workload-1 --scaler newsvendor --world sim --seconds 60"
         assert invoke(shlex.split(first)).exit_code == 0
     own = f"{ROOT / 'docs' / 'examples' / 'steady_pace.py'}:SteadyPace"
-    command = command.replace("path.py:Class", own).replace("TRACE.csv", "load.csv")
+    command = re.sub(r"path\.py:Class|\./my_scaler\.py:MyScaler", own, command).replace("TRACE.csv", "load.csv")
     for run in sorted((folder / "runs").glob("*-newsvendor")):
         command = re.sub(r"runs/<\w+>|RUN\b", str(run), command)
     command = re.sub(r"--at \d+", "--at 30", command)
     if command.startswith("penstock advise") and "--scalers" not in command:
         command += " --scalers rps"  # the choice among all is a matter of tests/experiments/advise
     done = invoke([*shlex.split(command)[1:], *(["--seeds", "1"] if "advise" in command or "paper" in command else [])])
-    assert done.exit_code == (99 if "--fail-under" in command and "99" not in done.output else 0), done.output
+    assert done.exit_code in ((0, EXIT_MISSED) if "--fail-under" in command else (0,)), done.output
+
+
+def test_the_job_of_the_ci_page_can_fail() -> None:
+    (job,) = (text for language, text in blocks("docs/in-ci.md") if language == "yaml")
+    steps = [step["run"] for step in yaml.safe_load(job)["jobs"]["autoscaler"]["steps"] if "run" in step]
+    assert [step for step in steps if step.startswith("penstock ") and "--fail-under" in step]
 
 
 def test_blocks_of_other_languages_are_well_formed() -> None:

@@ -208,7 +208,7 @@ def test_an_entry_point_makes_it_one_of_the_scalers(tmp_path: Path, monkeypatch:
 def test_it_is_described_like_the_others() -> None:
     spec = parse_scaler(OWN, parse_settings(["steady-pace.rho=0.7"]))
     described = describe(spec.name, find_scaler(spec))
-    assert described["fleet"] == "fleet"
+    assert described["fleet"] == "any"
     parameters = {each["name"]: each for each in described["parameters"]}
     assert parameters["catch_up_s"] == {"name": "catch_up_s", "default": 5.0, "unit": "s"}
     assert parameters["service_rate_per_s"]["unit"] == "1/s"

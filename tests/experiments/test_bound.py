@@ -4,8 +4,10 @@ from itertools import product
 
 import numpy as np
 import pytest
+import typer
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from experiments.binpack.experiments import WORKLOAD_1
 from experiments.bound import Bursts, best_groups, bound, least, least_minutes, most_in_time
@@ -13,6 +15,7 @@ from experiments.catalogue import EXPERIMENTS
 from experiments.experiment import Options
 from experiments.newsvendor.tables import INSTANT
 from experiments.run_result import simulate
+from penstock.command import build
 from penstock.errors import PenstockError
 from penstock.systems import StreamSystem
 
@@ -115,3 +118,25 @@ def test_where_no_bound_is_known_the_reason_is_told(
 ) -> None:
     with pytest.raises(PenstockError, match=reason):
         bound(EXPERIMENTS[experiment], options, share)
+
+
+# --- the command -----------------------------------------------------------------------------------------------------
+
+ASKED = ("bound", "binpack-workload-1", "--seconds", "20s", "--share", "0.5", "--tick-phase", "0.71")
+
+
+def test_the_bound_is_of_virtual_time_and_says_what_is_assumed_there() -> None:
+    done = CliRunner().invoke(build(), [*ASKED, "--start-up", "5s"])
+    assert done.exit_code == 0, done.output or done.exception
+    assert "Assumed in virtual time: start-up of a replica 5 s, rebalance 0.09 s (eager)" in done.stdout
+    assert CliRunner().invoke(build(), [*ASKED, "--set", "system.start_up_s=5"]).stdout == done.stdout
+
+
+def test_it_has_no_option_that_would_have_no_effect() -> None:
+    command = typer.main.get_command(build()).commands["bound"]  # type: ignore[attr-defined]
+    options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    assert not options & {"--world", "--guard", "--shadows", "--spark", "--no-spark", "--fault", "--price"}
+    assert {"--from", "--seconds", "--slo", "--partitions", "--start-up", "--max-replicas", "--set"} <= options
+    refused = CliRunner().invoke(build(), [*ASKED, "--set", "linear.f_up=1"])
+    assert isinstance(refused.exception, PenstockError)
+    assert str(refused.exception) == "--set linear.…: a bound has no scaler"

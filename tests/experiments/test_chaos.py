@@ -66,6 +66,22 @@ def penstock(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
     return end.value.code
 
 
+def test_times_are_durations_as_everywhere(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ("chaos", "binpack-workload-1", "--scaler", "linear", "--seeds", "1")
+    assert penstock(monkeypatch, *asked, "--seconds", "6000ms", "--from", "7m") == 0
+    (spec,) = (json.loads(path.read_bytes()) for path in runs.rglob("run.json"))
+    assert (spec["duration_s"], spec["workload"]["from_s"]) == (6.0, 420.0)
+
+
+@pytest.mark.parametrize("seconds", ["4999ms", "61m"])
+def test_a_length_outside_the_limits_is_refused(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    assert penstock(monkeypatch, "chaos", "binpack-workload-1", "--scaler", "linear", "--seconds", seconds) == 2
+    assert "from 5 to 3600 s" in capsys.readouterr().err
+    assert list(runs.iterdir()) == []
+
+
 @pytest.mark.parametrize(("text", "seeds"), [("7", (7,)), ("1-3", (1, 2, 3)), ("5, 1-2,2", (1, 2, 5))])
 def test_seeds_are_numbers_and_ranges(text: str, seeds: tuple[int, ...]) -> None:
     assert parse_seeds(text) == seeds

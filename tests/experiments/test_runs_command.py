@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -67,6 +68,22 @@ def test_runs_are_listed_compared_and_deleted(folder: Path) -> None:
     assert not other.exists() and len(list(folder.iterdir())) == 2
 
 
+def test_a_condition_hides_no_measure_of_its_name(folder: Path) -> None:
+    asked = ("--from", "7m", "--fault", "kill-worker@5", "--start-up")
+    one, other = (run_in_sim(folder, *asked, start_up) for start_up in ("1s", "3s"))
+    measures = [msgspec.json.decode((each / "summary.json").read_bytes()) for each in (one, other)]
+    assert measures[0]["slo_share"] != measures[1]["slo_share"] and measures[0]["faults"] != measures[1]["faults"]
+
+    changed = json.loads(penstock("runs", "diff", one, other, "--json").stdout)
+    for name in ("slo_share", "faults"):
+        assert changed[name] == [each[name] for each in measures]
+    assert "wanted_slo_share" not in changed and "planned_faults" not in changed, "both runs had the same ones"
+    assert "slo_share" in penstock("runs", "diff", one, other).stdout
+
+    later = run_in_sim(folder, "--from", "7m", "--fault", "kill-worker@6", "--start-up", "1s")
+    assert "planned_faults" in json.loads(penstock("runs", "diff", one, later, "--json").stdout)
+
+
 def test_nothing_but_runs_is_deleted(folder: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
@@ -109,6 +126,20 @@ def test_a_report_has_the_lower_bound_where_it_is_known(folder: Path, monkeypatc
     monkeypatch.setattr("penstock.compiled.COMPILED", False)
     interpreted = run_in_sim(folder)
     assert "lower bound for 99 %" not in (interpreted / "report.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("command", ["report", "explain --at 5", "watch --once", "measures", "runs diff {}"])
+def test_every_command_takes_the_name_that_the_list_prints(folder: Path, command: str) -> None:
+    name = write_run(folder, Toy(seconds=10)).name
+    assert name in penstock("runs", "list").stdout
+    done = penstock(*command.format(name).split(), name)
+    assert done.exit_code == 0, done.output or done.exception
+
+
+def test_a_report_takes_the_name_of_a_comparison(folder: Path) -> None:
+    run_in_sim(folder)
+    (comparison,) = folder.glob("*-compare")
+    assert penstock("report", comparison.name).exit_code == 0
 
 
 def test_a_run_is_named_as_it_is_listed(folder: Path) -> None:

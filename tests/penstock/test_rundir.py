@@ -34,8 +34,10 @@ def test_the_spec_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert not directory.finished
 
 
-def test_a_folder_without_a_run_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(PenstockError, match=r"not a run directory \(no run.json\); `penstock run`"):
+def test_a_folder_without_a_run_is_refused_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_RUNS", "/mnt/my-runs")
+    said = r"not a run directory \(no run.json\); `penstock runs list` prints those in /mnt/my-runs \(PENSTOCK_RUNS\)"
+    with pytest.raises(PenstockError, match=said):
         RunDirectory.open(tmp_path)
 
 

@@ -26,7 +26,7 @@ from experiments.replay.plan import (
 from experiments.replay.request import TraceRequest
 from experiments.replay.trace import key_hash
 from penstock.command import build
-from penstock.errors import PenstockError
+from penstock.errors import EXIT_MISSED, PenstockError
 from penstock.rundir import RunDirectory
 from penstock.schedule import Schedule
 from producers.workloads import parse_workload
@@ -88,6 +88,18 @@ def test_its_directory_can_be_reported_again(runs: Path, replay: Invoke, rates_f
     again = CliRunner().invoke(build(), ["report", str(run.path)])
     assert again.exit_code == 0, again.output
     assert run.report_file.is_file()
+
+
+@pytest.mark.parametrize(("kept", "code"), [("0.01", 0), ("1", EXIT_MISSED)])
+def test_a_replay_below_the_threshold_ends_with_99(
+    runs: Path, replay: Invoke, rates_file: RatesFile, kept: str, code: int
+) -> None:
+    few = ("--scaler", "linear", "--initial-replicas", "1", "--max-replicas", "1")
+    done = replay(rates_file([50.0] * 8 + [320.0] * 4), "--slo", "100ms", *few, "--fail-under", kept, "--json")
+    assert done.exit_code == code, done.output
+    assert json.loads(done.stdout)["exit_code"] == code
+    (run,) = runs.glob("*/verdict.json")
+    assert json.loads(run.read_text())["fail_under"] == float(kept)
 
 
 # --- arrivals --------------------------------------------------------------------------------------------------------
