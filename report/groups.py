@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import mean
 
 from penstock.measures import bootstrap_interval
 from penstock.registry import emulated_scalers
@@ -40,9 +41,11 @@ class Group:
         return min((summary.verdict for summary in self.summaries), key=WORST_FIRST.index)
 
     def mean(self, measure: Callable[[RunSummary], float | None]) -> float | None:
-        """Mean of a measure over the repetitions; None where it is unknown in all."""
+        """Mean of a measure over the repetitions; None where it is unknown in all. Exact but for its last
+        digit: the mean of three shares of 0.99 is 0.99, and no miss.
+        """
         known = self._known(measure)
-        return sum(known) / len(known) if known else None
+        return float(mean(known)) if known else None
 
     def interval(self, measure: Callable[[RunSummary], float | None]) -> tuple[float, float] | None:
         """95 % bootstrap interval of that mean; None for one repetition."""

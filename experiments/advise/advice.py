@@ -16,9 +16,9 @@ from experiments.advise.request import AdviceRequest
 from experiments.advise.search import Proof
 from experiments.advise.settings import TICK_PHASE
 from experiments.advise.trials import Trials
-from experiments.replay.plan import HotPartition, TracePlan
+from experiments.replay.plan import SHARED, HotPartition, TracePlan
 from penstock.durations import duration_text
-from penstock.measured import REBALANCE_S
+from penstock.parameters import parse_settings
 from penstock.registry import find_scaler, parse_scaler
 from report.groups import is_emulated
 from report.terminal import plain_table
@@ -32,6 +32,8 @@ CLOSE_MEANS: Final = (
 )
 NEARLY: Final = 1.1
 """A scaler of Kubernetes that costs at most so many times the cheapest is worth its YAML."""
+ALIKE: Final = 5e-4
+"""Difference of two costs, as a part of one, that would be written as 0.0 %."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +134,9 @@ def advise(
         for row in met
         if row.replica_minutes <= NEARLY * best.replica_minutes and (text := manifest(parameters[row.scaler], limit))
     }
-    given = _settings_line(best, parameters[best.scaler].parameters)
+    fixed = parse_settings(request.settings or ())
+    given = _settings_line(best, parameters[best.scaler].parameters, fixed)
+    phase = f"--tick-phase {duration_text(best.setting.get(TICK_PHASE, plan.experiment.tick_phase_s))}"
     return Advice(
         sentence=_met(request, best, best_published, met[1:], constant),
         best=best,
@@ -141,9 +145,9 @@ def advise(
         constant_fleet=constant,
         saved=saved,
         needs=None,
-        replay=_replay(request, best, given),
+        replay=f"{_replay(request, best, fixed)} {phase} {given}".rstrip(),
         control=f"penstock control --kafka HOST:PORT --topic TOPIC --group GROUP --scaler {shlex.quote(best.scaler)} "
-        f"{given} --max-replicas {limit} --slo {duration_text(request.slo)} -- YOUR COMMAND",
+        f"{given} {phase} --max-replicas {limit} --slo {duration_text(request.slo)} -- YOUR COMMAND",
         manifests=manifests,
     )
 
@@ -163,8 +167,8 @@ def _met(
         parts.append("no constant fleet that is allowed meets it")
     else:
         saved = 1 - best.replica_minutes / constant.replica_minutes
-        less = f"{share(saved)} less" if saved > 0 else f"{share(-saved)} more" if saved < 0 else "as much"
-        parts.append(f"{less} than a constant fleet of {constant.replicas}")
+        less = "as much as" if abs(saved) < ALIKE else f"{share(abs(saved))} {'less' if saved > 0 else 'more'} than"
+        parts.append(f"{less} a constant fleet of {constant.replicas}")
     if others:
         parts.append(f"the next, {others[0].scaler}, costs {_more(others[0], best)}")
     if best_published is None:
@@ -182,7 +186,8 @@ def _unmet(plan: TracePlan, request: AdviceRequest, closest: Row | None, needs: 
     if closest is not None:
         parts.append(
             f"closest is {closest.scaler}, which keeps {share(closest.lower_share)} of the events "
-            f"within {duration(request.slo)} ({share(request.share)} wanted)"
+            f"within {duration(request.slo)} ({share(request.share)} wanted"
+            f"{', by every seed' if closest.lower_share >= request.share else ''})"
         )
     parts += map(_hot, sorted(plan.hot, key=lambda each: -each.rate_per_s)[:1])
     experiment = plan.experiment
@@ -201,7 +206,7 @@ def _unmet(plan: TracePlan, request: AdviceRequest, closest: Row | None, needs: 
             f"{duration(1 / needs.service_rate_per_s)} an event"
         )
     if needs.start_up_s is not None:
-        remedies.append(f"a start-up of {duration(needs.start_up_s)} (now {duration(request.start_up)})")
+        remedies.append(f"a start-up of {duration(needs.start_up_s)} (now {duration(plan.facts['start_up_s'])})")
     parts.append(f"any one of these would be enough: {'; or '.join(remedies)}" if remedies else "no number of replicas "
                  "and no service rate that was tried would be enough")  # fmt: skip
     return "; ".join(parts)
@@ -216,7 +221,7 @@ def _hot(hot: HotPartition) -> str:
 
 def _more(row: Row, best: Row) -> str:
     more = row.replica_minutes / best.replica_minutes - 1
-    return "as much" if abs(more) < 5e-4 else f"{share(more)} more"
+    return "as much" if abs(more) < ALIKE else f"{share(more)} more"
 
 
 def _cost(row: Row) -> str:
@@ -227,26 +232,29 @@ def _setting(row: Row) -> tuple[tuple[str, Any], ...]:
     return tuple(row.setting.items())
 
 
-def _settings_line(row: Row, parameters: Mapping[str, Any]) -> str:
-    """``--set`` of every parameter that is not the scaler's own default or was chosen."""
+def _settings_line(row: Row, parameters: Mapping[str, Any], fixed: Mapping[str, Mapping[str, str]]) -> str:
+    """``--set`` of every parameter that is not the scaler's own default or was chosen, and of what the request set, in
+    ``fixed``.
+    """
     spec = parse_scaler(row.scaler)
     defaults = {
         field.name: field.default for field in fields(find_scaler(spec).Parameters) if field.default is not MISSING
     }
-    given = [
-        f"--set {shlex.quote(f'{spec.name}.{name}={_written(value)}')}"
+    given = {
+        name: _written(value)
         for name, value in parameters.items()
         if isinstance(value, bool | int | float | str) and (name in row.setting or value != defaults.get(name, MISSING))
-    ]
-    return " ".join(given)
+    }
+    given = {**fixed.get(spec.name, {}), **given}
+    return " ".join(f"--set {shlex.quote(f'{spec.name}.{name}={value}')}" for name, value in given.items())
 
 
 def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _replay(request: AdviceRequest, best: Row, given: str) -> str:
-    """The command that plays the whole trace; options of the load and the fleet as they were given."""
+def _replay(request: AdviceRequest, best: Row, fixed: Mapping[str, Mapping[str, str]]) -> str:
+    """The command that plays the whole trace; options and settings of the load and the fleet as they were given."""
     words = ["penstock", "replay", str(request.trace), "--slo", duration_text(request.slo)]
     for field in fields(type(request).__mro__[1]):
         value = getattr(request, field.name)
@@ -258,17 +266,20 @@ def _replay(request: AdviceRequest, best: Row, given: str) -> str:
         else:
             number = duration_text if field.name in DURATIONS else "{:g}".format
             words += [option, number(value) if isinstance(value, float) else str(value)]
-    phase_s = best.setting.get(TICK_PHASE, request.tick_phase)
-    words += ["--scaler", best.scaler] + ([] if phase_s is None else ["--tick-phase", duration_text(phase_s)])
-    return f"{shlex.join(words)} {given}".rstrip()
+    for target in SHARED:
+        for name, value in fixed.get(target, {}).items():
+            words += ["--set", f"{target}.{name}={value}"]
+    return shlex.join([*words, "--scaler", best.scaler])
 
 
-def conditions(request: AdviceRequest, minutes: float) -> str:
+def conditions(plan: TracePlan, request: AdviceRequest, minutes: float) -> str:
     """What the figures assume."""
+    facts = plan.facts
     return (
         f"chosen on the first {share(request.chosen_on)} of the trace, proven on the last {one_decimal(minutes)} min "
         f"by {request.seeds} seeds, the advised setting by {2 * request.seeds}; assumed: start-up of a replica "
-        f"{duration(request.start_up)}, rebalance {duration(REBALANCE_S)}, {duration(request.service_time)} an event"
+        f"{duration(facts['start_up_s'])}, rebalance {duration(facts['rebalance_time_s'])}, "
+        f"{duration(plan.experiment.worker.service_time_s)} an event"
     )
 
 

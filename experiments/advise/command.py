@@ -56,6 +56,12 @@ def advise(**given: Any) -> None:
     asked = _identity(request)
     unfinished = [path.parent for path in runs.glob(f"*-advise*/{REQUEST}") if not (path.parent / ADVICE).exists()]
     same = sorted(path for path in unfinished if (path / REQUEST).read_bytes() == asked)
+    if request.resume and not same:
+        said.print(
+            f"nothing to continue in {runs}: no interrupted request has these options, this trace, these scalers' code "
+            "and this version of Penstock; it begins anew",
+            markup=False,
+        )
     folder = same[-1] if same and request.resume else _new_folder(request, runs)
     try:
         session = prepare(request, folder)
@@ -77,20 +83,39 @@ def advise(**given: Any) -> None:
 
 
 def _identity(request: AdviceRequest) -> bytes:
-    """The request with a checksum of its trace, without how it is carried out."""
+    """The request, without how it is carried out, and what else its outcomes depend on: checksums of its trace and of
+    the user's own scalers, and Penstock's version. PenstockError if there is no such trace.
+    """
     import dataclasses
 
     import msgspec
+
+    from experiments.driver import ROOT
+    from experiments.replay.plan import names
+    from penstock import __version__
+    from penstock.own_class import is_own
+    from penstock.rundir import git_revision
 
     if not request.trace.is_file():
         from penstock.errors import PenstockError
 
         raise PenstockError(f"{request.trace}: no such file")
-    with request.trace.open("rb") as file:
-        trace = hashlib.file_digest(file, "sha256").hexdigest()
-    how = dict.fromkeys(("jobs", "engine", "resume", "json"))
-    asked = {**dataclasses.asdict(request), **how, "trace": str(request.trace), "trace_sha256": trace}
+    own = {Path(name.rpartition(":")[0]) for name in names(request.scalers) if is_own(name)}
+    asked = {
+        **dataclasses.asdict(request),
+        **dict.fromkeys(("jobs", "engine", "resume", "json")),
+        "trace": str(request.trace),
+        "trace_sha256": _sha256(request.trace),
+        "own_scalers_sha256": {str(path): _sha256(path) for path in own if path.is_file()},
+        "penstock": __version__,
+        "git_revision": git_revision(ROOT),
+    }
     return msgspec.json.encode(asked, order="deterministic")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _new_folder(request: AdviceRequest, runs: Path) -> Path:
@@ -147,26 +172,25 @@ def _tell(session: "Session", found: "Found", said: "Console") -> None:
 
     from experiments.advise.advice import conditions, table_of, why_yaml
     from experiments.advise.page import write_page
-    from penstock.measured import REBALANCE_S
 
-    request, advice = session.request, found.advice
+    request, advice, experiment, facts = session.request, found.advice, session.plan.experiment, session.plan.facts
     for name, text in advice.manifests.items():
         (session.folder / f"{name}.yaml").write_text(text, encoding="utf-8")
     write_page(session, found)
+    rest = session.parts["rest"]
     if request.json:
-        rest = session.parts["rest"]
-        fleet = {name: getattr(session.plan.experiment, name) for name in ("partitions", "max_replicas")}
         data = {
             "advice": advice,
             "scalers": found.rows,
             "trials": found.trials,
             "share": request.share,
             "slo_s": request.slo,
-            "service_time_s": request.service_time,
-            "start_up_s": request.start_up,
-            "rebalance_s": REBALANCE_S,
+            "service_time_s": experiment.worker.service_time_s,
+            "start_up_s": facts["start_up_s"],
+            "rebalance_s": facts["rebalance_time_s"],
             "price_per_replica_hour": request.price,
-            **fleet,
+            "partitions": experiment.partitions,
+            "max_replicas": experiment.max_replicas,
             "proven_on_s": rest.experiment.seconds,
             "seeds": request.seeds,
             "warnings": session.plan.warnings,
@@ -178,7 +202,7 @@ def _tell(session: "Session", found: "Found", said: "Console") -> None:
     # A file or a pipe has no edge at which a table would have to be folded.
     if found.rows:
         Console(width=None if said.is_terminal else WIDE).print(table_of(found.rows, request.share))
-    said.print(f"\n{found.trials} trials, {conditions(request, session.parts['rest'].minutes)}", markup=False)
+    said.print(f"\n{found.trials} trials, {conditions(session.plan, request, rest.minutes)}", markup=False)
     said.print(f"\n{advice.sentence}", markup=False, style="bold")
     for title, line in (("play it", advice.replay), ("deploy it", advice.control)):
         if line:

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from decimal import ROUND_DOWN, Context
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from experiments import scheduled_scaler
-from experiments.advise.parts import seeds_of
+from experiments.advise.parts import confirming_of, seeds_of
 from experiments.advise.request import AdviceRequest
 from experiments.advise.search import PARTS, Proof
 from experiments.advise.trial import Outcome, Trial
@@ -25,13 +26,17 @@ CONSTANT: Final = f"{scheduled_scaler.__file__}:ScheduledScaler"
 FASTER_AT_MOST: Final = 1024
 """Times the service rate that was given."""
 CLOSE_ENOUGH: Final = 0.02
-"""Of a service rate or start-up time that is searched."""
+"""Of a service rate or of a part of the start-up time that is searched."""
+FINEST: Final = 1e-3
+"""Seconds of a start-up time, below which nothing is searched."""
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """The least change, one at a time, with which the SLO is kept on the whole trace by every seed; None where no such
-    change is enough. ``replicas``: of a constant fleet with as many partitions at least. ``service_rate_per_s``: of a
-    replica, with the largest fleet as it is. ``start_up_s``: with the scaler that came closest.
+    """The least change, one at a time, with which the SLO is kept by every seed; None where no such change is enough.
+    ``replicas``: of a constant fleet with as many partitions at least. ``service_rate_per_s``: of a replica, with the
+    largest fleet as it is. ``start_up_s``: with the scaler that came closest, also by the seeds that confirm, and less
+    than now. Service rates, and replicas beyond the largest fleet, are tried on the whole trace, the others on both
+    parts.
     """
 
     replicas: int | None = None
@@ -70,9 +75,16 @@ def constant_fleet(parts: Mapping[PartName, Part], request: AdviceRequest, carry
 
 
 def needs_of(
-    plan: TracePlan, request: AdviceRequest, trials: Trials, closest: Proof | None, folder: Path, carry_out: CarryOut
+    plan: TracePlan,
+    trials: Trials,
+    constant: ConstantFleet | None,
+    closest: Proof | None,
+    request: AdviceRequest,
+    folder: Path,
+    carry_out: CarryOut,
+    phase: Callable[[str], None],
 ) -> Needs:
-    """Search by simulation of the whole trace: doubling, then bisection."""
+    """Search by simulation: doubling, then bisection. ``constant``: the smallest fleet of those that are allowed."""
     experiment = plan.experiment
     partitions, largest = experiment.partitions, min(experiment.max_replicas, experiment.partitions)
     rate_per_s = 1 / experiment.worker.service_time_s
@@ -96,30 +108,42 @@ def needs_of(
 
     # Partitions whose shares are given cannot be made more.
     fixed = experiment.partition_weights is not None or plan.trace.partitions is not None
-    replicas = _doubled(
-        lambda count: keeps_with(max(partitions, count), count, 1 / rate_per_s),
-        largest,
-        partitions if fixed else MOST_PARTITIONS,
+    phase("needs: replicas")
+    replicas = (
+        _doubled(
+            lambda count: keeps_with(max(partitions, count), count, 1 / rate_per_s),
+            largest + 1,
+            partitions if fixed else MOST_PARTITIONS,
+        )
+        if constant is None
+        else constant.replicas
     )
+    phase("needs: service rate")
     factor = _doubled(lambda factor: keeps_with(partitions, largest, 1 / (factor * rate_per_s)), 1, FASTER_AT_MOST)
     faster = None
     if factor is not None:
         faster = rate_per_s * _bisected(
             lambda value: keeps_with(partitions, largest, 1 / (value * rate_per_s)), max(1.0, factor / 2), float(factor)
         )
+    phase("needs: start-up")
     return Needs(
         replicas=replicas,
         service_rate_per_s=None if faster is None else float(f"{faster:.3g}"),
-        start_up_s=None if closest is None else _start_up_s(closest, request, trials, carry_out),
+        start_up_s=None if closest is None else _start_up_s(plan, closest, request, trials, carry_out),
     )
 
 
-def _start_up_s(closest: Proof, request: AdviceRequest, trials: Trials, carry_out: CarryOut) -> float | None:
-    """The longest with which the closest setting keeps the SLO on both parts."""
+def _start_up_s(
+    plan: TracePlan, closest: Proof, request: AdviceRequest, trials: Trials, carry_out: CarryOut
+) -> float | None:
+    """The longest with which the closest setting keeps the SLO on both parts; None where the present one does not stand
+    in the way.
+    """
+    now_s = float(plan.facts["start_up_s"])
 
     def keeps(start_up_s: float) -> bool:
         tried = []
-        for seed in seeds_of(request):
+        for seed in (*seeds_of(request), *confirming_of(request)):
             for part in PARTS:
                 trial = trials.trial(Wanted(closest.scaler, closest.setting, part, seed))
                 system = trial.spec.system
@@ -128,10 +152,11 @@ def _start_up_s(closest: Proof, request: AdviceRequest, trials: Trials, carry_ou
                 tried.append(msgspec.structs.replace(trial, spec=msgspec.structs.replace(trial.spec, system=system)))
         return _all_meet(tried, request.share, carry_out)
 
-    if request.start_up == 0 or not keeps(0.0):
+    if now_s == 0 or keeps(now_s) or not keeps(0.0):
         return None
-    found = request.start_up - _bisected(lambda sooner: keeps(request.start_up - sooner), 0.0, request.start_up)
-    return float(f"{found:.3g}")
+    found = now_s - _bisected(lambda sooner: keeps(now_s - sooner), 0.0, now_s)
+    # Not rounded up, to a time that is too long.
+    return float(Context(prec=3, rounding=ROUND_DOWN).create_decimal_from_float(found))
 
 
 def _constant(experiment: Experiment, replicas: int, seed: int) -> RunSpec:
@@ -165,7 +190,9 @@ def _least(keeps: Callable[[int], bool], least: int, most: int) -> int | None:
 
 
 def _doubled(keeps: Callable[[int], bool], start: int, most: int) -> int | None:
-    """The same from ``start`` upwards, without trying what is far too large."""
+    """The same from ``start`` upwards, below which nothing is of interest, without trying what is far too large."""
+    if start > most:
+        return None
     below, value = start, start
     while not keeps(value):
         if value >= most:
@@ -175,8 +202,8 @@ def _doubled(keeps: Callable[[int], bool], start: int, most: int) -> int | None:
 
 
 def _bisected(keeps: Callable[[float], bool], too_small: float, enough: float) -> float:
-    """The least value that keeps it, to two percent."""
-    while enough - too_small > CLOSE_ENOUGH * enough:
+    """The least value that keeps it, to two percent or ``FINEST``; ``too_small`` does not keep it."""
+    while enough - too_small > max(CLOSE_ENOUGH * enough, FINEST):
         middle = (too_small + enough) / 2
         too_small, enough = (too_small, middle) if keeps(middle) else (middle, enough)
     return enough

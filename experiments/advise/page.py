@@ -27,7 +27,7 @@ def write_page(session: Session, found: Found) -> None:
         sentence=f"{advice.sentence[0].upper()}{advice.sentence[1:]}.",
         context=(
             f"{trace.rate_per_s.sum():,.0f} events in {trace.seconds:,} s; wanted: {wanted}.",
-            f"{found.trials} trials, {conditions(request, session.parts['rest'].minutes)}.",
+            f"{found.trials} trials, {conditions(session.plan, request, session.parts['rest'].minutes)}.",
             *(f"Warning: {warning}" for warning in (*session.plan.warnings, session.plan.hopeless) if warning),
         ),
         scalers=HtmlTable("Scalers at their best", HEADERS, cells, "text advice", numeric_from=3, names=NAMES),

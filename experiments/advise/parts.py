@@ -2,6 +2,7 @@
 settings are tried on an excerpt only. Each part begins with a lead-in, which is played and not counted.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from experiments.advise.request import AdviceRequest
+from experiments.advise.trial import counted
 from experiments.advise.trials import Part, PartName
 from experiments.experiment import Options, run_spec
 from experiments.replay.plan import TracePlan, on_trace, schedule_on
@@ -17,6 +19,7 @@ from experiments.replay.trace import Floats, OwnTrace
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
 from penstock.schedule import Schedule
+from report.wording import share
 
 LEAD_IN_S: Final = 60
 """A recorded fleet was running when the part begins: its scaler had the replicas that the load needed, and full windows
@@ -34,6 +37,8 @@ BLOCKS: Final = 12
 BLOCK_S: Final = 100
 """The least length of a block: windows and hold times have to fit."""
 
+NAMES: Final[dict[PartName, str]] = {"first": "first part", "rest": "rest"}
+
 Span = tuple[int, int]
 """From, to: seconds."""
 
@@ -42,8 +47,48 @@ def parts_of(
     plan: TracePlan, request: AdviceRequest, options: Options, scaler: str, folder: Path
 ) -> dict[PartName, Part]:
     """Both parts, with their arrivals by every seed in ``folder``: those of the whole trace, cut in two; and the
-    excerpt of a long first part, by the first seed.
+    excerpt of a long first part, by the first seed. PenstockError for a part that is too short, or has too few events
+    for a proof; such an excerpt is left out.
     """
+    spans = _spans_of(plan, request)
+    lead_ins_s = {name: float(to_s - from_s) for name, ((from_s, to_s), *_) in spans.items()}
+    least = least_events(request.share)
+    files: dict[PartName, dict[int, Path]] = {name: {} for name in spans}
+    for seed in (*seeds_of(request), *confirming_of(request)):
+        spec = run_spec(plan.experiment, scaler, replace(options, seed=seed), run="advise")
+        schedule = schedule_on(plan, spec)
+        for name, each in spans.items():
+            if name == "excerpt" and seed != request.seed:
+                continue
+            part = _cut(schedule, each)
+            if (events := counted(part, lead_ins_s[name])) >= least:
+                files[name][seed] = file = folder / f"{name}-{seed}.parquet"
+                part.write(file)
+            elif name != "excerpt":
+                from_s, to_s = each[1]
+                raise PenstockError(
+                    f"{plan.trace.path}: the {NAMES[name]} ({from_s} to {to_s} s) has {events} events, and a share of "
+                    f"{share(request.share)} can be proven on {least:,} at least; give another --chosen-on, or a "
+                    "longer trace"
+                )
+    return {
+        name: Part(
+            on_trace(plan.experiment, request, _cut_trace(plan.trace, spans[name]), folder / f"{name}.csv"),
+            written,
+            lead_ins_s[name],
+        )
+        for name, written in files.items()
+        if written
+    }
+
+
+def least_events(wanted_share: float) -> int:
+    """On which one late event does not break the share already: 100 for 99 %."""
+    return math.ceil(round(1 / (1 - wanted_share), 6))
+
+
+def _spans_of(plan: TracePlan, request: AdviceRequest) -> dict[PartName, Sequence[Span]]:
+    """The lead-in of each part and what follows it. PenstockError for a part that is too short."""
     seconds = plan.trace.seconds
     split_s = round(seconds * request.chosen_on)
     if min(split_s, seconds - split_s) < SHORTEST_S:
@@ -54,25 +99,7 @@ def parts_of(
     parts: dict[PartName, Sequence[Span]] = {"first": [(0, split_s)], "rest": [(split_s, seconds)]}
     if excerpt := excerpt_of(plan.trace.rate_per_s[:split_s]):
         parts["excerpt"] = excerpt
-    lead_ins = {name: lead_in_of(each[0]) for name, each in parts.items()}
-    spans: dict[PartName, Sequence[Span]] = {name: [lead_ins[name], *each] for name, each in parts.items()}
-    files: dict[PartName, dict[int, Path]] = {name: {} for name in spans}
-    for seed in (*seeds_of(request), *confirming_of(request)):
-        spec = run_spec(plan.experiment, scaler, replace(options, seed=seed), run="advise")
-        schedule = schedule_on(plan, spec)
-        for name, each in spans.items():
-            if name == "excerpt" and seed != request.seed:
-                continue
-            files[name][seed] = file = folder / f"{name}-{seed}.parquet"
-            _cut(schedule, each).write(file)
-    return {
-        name: Part(
-            on_trace(plan.experiment, request, _cut_trace(plan.trace, spans[name]), folder / f"{name}.csv"),
-            files[name],
-            float(lead_ins[name][1] - lead_ins[name][0]),
-        )
-        for name in spans
-    }
+    return {name: [lead_in_of(each[0]), *each] for name, each in parts.items()}
 
 
 def lead_in_of(span: Span) -> Span:

@@ -14,9 +14,9 @@ from experiments.advise.parts import confirming_of, parts_of, seeds_of
 from experiments.advise.request import AdviceRequest
 from experiments.advise.search import Proof, Search
 from experiments.advise.settings import Space, space_of
-from experiments.advise.trial import Outcome
+from experiments.advise.trial import Outcome, Trial
 from experiments.advise.trials import Part, PartName, Trials, Wanted
-from experiments.advise.workers import CarryOut, on_processes, on_spark
+from experiments.advise.workers import CarryOut, Tell, on_processes, on_spark
 from experiments.experiment import Options, world_facts
 from experiments.processes import cores
 from experiments.replay.plan import TracePlan, default_scalers, make_plan, names, options_of
@@ -56,6 +56,8 @@ def prepare(request: AdviceRequest, folder: Path) -> Session:
     """Read the trace and write both parts. PenstockError for a request that cannot be carried out."""
     _check(request)
     plan = make_plan(request, folder)
+    if request.tick_phase is not None:
+        plan = replace(plan, experiment=replace(plan.experiment, tick_phase_s=request.tick_phase))
     scalers = names(request.scalers) or default_scalers(plan.experiment)
     options = options_of(plan, scalers)
     for scaler in scalers:
@@ -89,15 +91,34 @@ def carry_out(session: Session, phase: Callable[[str], None], told: Callable[[in
             if any(proof.met for proof in proofs):
                 break
         met = any(proof.met for proof in proofs)
-        phase("constant fleet" if met else "needs")
-        constant = None if session.plan.hopeless else constant_fleet(session.parts, request, run_trials)
+        phase("constant fleet")
+        beside = _told(run_trials, known, told)
+        constant = None if session.plan.hopeless else constant_fleet(session.parts, request, beside)
         closest = proofs[0] if proofs else None
-        needs = None if met else needs_of(session.plan, request, known, closest, session.folder, run_trials)
+        needs = None
+        if not met:
+            needs = needs_of(session.plan, known, constant, closest, request, session.folder, beside, phase)
         advice = advise(session.plan, request, known, proofs, constant, needs)
         rows = rows_of(proofs, request.price)[0]
         advice = msgspec.structs.replace(advice, manifests=_as_promised(advice, rows, request, known, run_trials))
     (session.folder / ADVICE).write_bytes(msgspec.json.format(msgspec.json.encode(advice), indent=2) + b"\n")
     return Found(advice, rows, known.number)
+
+
+def _told(run_trials: CarryOut, known: Trials, told: Callable[[int], None]) -> CarryOut:
+    """The same, with progress of trials that are not kept."""
+    number = known.number
+
+    def carry_out(trials: Sequence[Trial], tell: Tell) -> None:
+        def tell_both(index: int, outcome: Outcome) -> None:
+            nonlocal number
+            number += 1
+            tell(index, outcome)
+            told(number)
+
+        run_trials(trials, tell_both)
+
+    return carry_out
 
 
 def _as_promised(

@@ -103,10 +103,15 @@ class _Watch:
 
 
 def simulate(trial: Trial) -> Outcome:
-    """Simulate it to the end of its last event, or until it is given up."""
+    """Simulate it to the end of its last event, or until it is given up. PenstockError where no event is counted: it
+    has no share then.
+    """
     spec, schedule = trial.spec, _schedule(trial.schedule)
+    events = counted(schedule, trial.lead_in_s)
+    if not events:
+        raise PenstockError(f"{trial.schedule}: no event after the lead-in of {trial.lead_in_s:g} s")
     engine = make_engine(spec, schedule, service_s=_service_s(spec, trial.schedule))
-    watch = None if trial.limits == NO_LIMITS else _Watch(trial, engine, _counted(schedule, trial.lead_in_s))
+    watch = None if trial.limits == NO_LIMITS else _Watch(trial, engine, events)
     try:
         ticks = play(
             spec,
@@ -122,8 +127,6 @@ def simulate(trial: Trial) -> Outcome:
     response_s = engine.topic.response_s(trial.lead_in_s)
     replica_minutes = replica_seconds(engine.actuator.events(), nanos(trial.lead_in_s), nanos(spec.duration_s)) / 60
     error = next(iter(ticks[0].errors.values())) if ticks else ""
-    if not len(response_s):
-        return Outcome(slo_share=1.0, replica_minutes=replica_minutes, error=error)
     return Outcome(
         slo_share=float((response_s <= spec.slo_s + TOLERANCE_S).mean()),
         replica_minutes=replica_minutes,
@@ -132,7 +135,8 @@ def simulate(trial: Trial) -> Outcome:
     )
 
 
-def _counted(schedule: Schedule, from_s: float) -> int:
+def counted(schedule: Schedule, from_s: float) -> int:
+    """Events that arrive from ``from_s`` on, after the lead-in."""
     return len(schedule) - int(np.searchsorted(schedule.intended_offset_ns, nanos(from_s)))
 
 

@@ -86,19 +86,17 @@ def tell_of_a_large_trace(request: "TraceRequest") -> None:
 
 def tell_conditions(plan: "TracePlan", said: "Console") -> None:
     """Trace and fleet in words, so that a wrong assumption is visible, and the warnings."""
-    from penstock.measured import REBALANCE_S
-
-    request, trace, experiment = plan.request, plan.trace, plan.experiment
+    trace, experiment, facts = plan.trace, plan.experiment, plan.facts
     said.print(
         f"{trace.path}: {trace.form}: {trace.rate_per_s.sum():,.0f} events in {trace.seconds:,} s, "
         f"mean {trace.rate_per_s.mean():.1f}, peak {trace.rate_per_s.max():.0f} events/s, arrivals {plan.arrivals}",
         markup=False,
     )
     said.print(
-        f"{experiment.partitions} partitions, {1000 * request.service_time:g} ms an event "
-        f"({1 / request.service_time:g} events/s a replica), {experiment.initial_replicas} to start with, "
-        f"{experiment.max_replicas} at most, start-up {request.start_up:g} s, rebalance {REBALANCE_S:g} s, "
-        f"{request.price:g} a replica-hour",
+        f"{experiment.partitions} partitions, {1000 * experiment.worker.service_time_s:g} ms an event "
+        f"({facts['service_rate_per_s']:g} events/s a replica), {experiment.initial_replicas} to start with, "
+        f"{experiment.max_replicas} at most, start-up {facts['start_up_s']:g} s, "
+        f"rebalance {facts['rebalance_time_s']:g} s, {plan.request.price:g} a replica-hour",
         markup=False,
     )
     for warning in plan.warnings:

@@ -13,7 +13,7 @@ import numpy as np
 from controller.scalers.rps import RpsParameters
 from experiments.binpack.experiments import TUNING
 from experiments.driver import schedule_of
-from experiments.experiment import Experiment, Options, fitting_scalers, run_spec
+from experiments.experiment import Experiment, Options, fitting_scalers, run_spec, with_settings, world_facts
 from experiments.replay.request import TraceRequest
 from experiments.replay.trace import MOST_PARTITIONS, Floats, OwnTrace, Per, read_trace
 from penstock.clock import NANOS_PER_SECOND
@@ -41,7 +41,7 @@ MADE_FOR_OTHER_FLEETS: Final[dict[str, str]] = {
 """They can read a consumer group, but are made for another fleet; --scalers takes them nevertheless."""
 
 SHARED: Final = ("worker", "system")
-"""Targets of settings besides scalers."""
+"""Targets of settings besides scalers: they are part of the experiment."""
 WORKLOAD: Final = "trace:path="
 RECORDED: Final = "as recorded"
 
@@ -73,6 +73,14 @@ class TracePlan:
     warnings: tuple[str, ...]
     hopeless: str
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What is simulated, ``--set`` included, as scalers are told it: ``service_rate_per_s``, ``start_up_s``,
+        ``rebalance_time_s``.
+        """
+        experiment = self.experiment
+        return world_facts(experiment, experiment.worker, experiment.system, experiment.max_replicas)
+
 
 def weights(option: str, text: str) -> tuple[float, ...]:
     """``0.25,0.25,0.5`` as shares, one per partition; any scale. PenstockError for anything else."""
@@ -96,10 +104,11 @@ def make_plan(request: TraceRequest, folder: Path) -> TracePlan:
     PenstockError for a request that cannot be run.
     """
     _check(request)
-    slo_s, service_time_s = request.slo, request.service_time
+    worker, system = _fleet_of(request)
+    slo_s, service_time_s = request.slo, worker.service_time_s
     if slo_s < service_time_s:
         raise PenstockError(
-            f"--slo {1000 * slo_s:g}ms is below --service-time {1000 * service_time_s:g}ms: cannot be met by any "
+            f"--slo {1000 * slo_s:g}ms is below the service time of {1000 * service_time_s:g}ms: cannot be met by any "
             "number of replicas; ask for a longer SLO or make the service faster"
         )
     skew = None if request.skew is None else weights("--skew", request.skew)
@@ -126,11 +135,8 @@ def make_plan(request: TraceRequest, folder: Path) -> TracePlan:
         partitions=partitions,
         partition_weights=skew,
         slo_s=slo_s,
-        system=StreamSystem(start_up_s=request.start_up),
-        worker=WorkerSpec(
-            service_time_s=service_time_s,
-            service_law=_one_of("--service-law", request.service_law, get_args(WorkerServiceDistribution)),
-        ),
+        system=system,
+        worker=worker,
         max_replicas=max_replicas,
         slo_share=request.share,
         tuning=TUNING,
@@ -173,7 +179,8 @@ def options_of(plan: TracePlan, scalers: Sequence[str]) -> dict[str, Options]:
     scaler does not have.
     """
     settings = parse_settings(plan.request.settings or ())
-    worker, system = (settings.pop(target, {}) for target in SHARED)
+    for target in SHARED:
+        settings.pop(target, None)
     own = {text: parse_scaler(text).name for text in scalers}
     for scaler in settings:
         if scaler not in own.values():
@@ -188,8 +195,6 @@ def options_of(plan: TracePlan, scalers: Sequence[str]) -> dict[str, Options]:
             world="sim",
             seed=plan.request.seed,
             analytics=False,
-            worker=worker,
-            system=system,
             settings={name: given},
             replica_price_per_hour=plan.request.price,
         )
@@ -249,14 +254,28 @@ def _check(request: TraceRequest) -> None:
     for option, seconds in (("--slo", request.slo), ("--service-time", request.service_time)):
         if seconds == 0:
             raise PenstockError(f"{option} 0: has to be more than 0")
-    if not 0 < request.share <= 1:
-        raise PenstockError(f"--share {request.share:g}: a share of the events above 0 and up to 1, such as 0.99")
+    if not 0 < request.share < 1:
+        raise PenstockError(
+            f"--share {request.share:g}: a share of the events between 0 and 1, such as 0.99; no scaler promises all "
+            "of them"
+        )
     if not (math.isfinite(request.price) and request.price >= 0):
         raise PenstockError(f"--price {request.price:g}: the price of a replica for an hour, such as 0.04")
     for name in ("partitions", "max_replicas", "initial_replicas"):
         if (value := getattr(request, name)) is not None and not 1 <= value <= MOST_PARTITIONS:
             option = f"--{name.replace('_', '-')}"
             raise PenstockError(f"{option} {value}: has to be at least 1, and at most {MOST_PARTITIONS:,}")
+
+
+def _fleet_of(request: TraceRequest) -> tuple[WorkerSpec, StreamSystem]:
+    """Consumers and system with what ``--set worker.…`` and ``--set system.…`` change of them."""
+    settings = parse_settings(request.settings or ())
+    law = _one_of("--service-law", request.service_law, get_args(WorkerServiceDistribution))
+    worker = WorkerSpec(service_time_s=request.service_time, service_law=law)
+    worker = with_settings("worker", worker, settings.get("worker", {}))
+    if not 0 < worker.service_time_s < math.inf:
+        raise PenstockError(f"--set worker.service_time_s={worker.service_time_s:g}: has to be more than 0")
+    return worker, with_settings("system", StreamSystem(start_up_s=request.start_up), settings.get("system", {}))
 
 
 def _check_partitions(given: int | None, skew: Sequence[float] | None, trace: OwnTrace) -> None:

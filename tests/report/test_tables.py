@@ -63,6 +63,12 @@ def test_that_no_scaler_meets_the_share_is_said(measured: RunSummary) -> None:
     assert said(groups) == f"None of 2 scalers kept 99 % of events within 500 ms. {nearest}"
 
 
+def test_a_mean_of_exactly_the_wanted_share_keeps_it(measured: RunSummary) -> None:
+    repeated = group_runs([msgspec.structs.replace(measured, slo_share=0.99, seed=seed) for seed in range(3)])
+    assert len(repeated) == 1
+    assert said(repeated).startswith("linear kept 99 % of events within 500 ms: 99.0 %"), said(repeated)
+
+
 def test_an_invalid_run_is_never_the_answer(measured: RunSummary) -> None:
     groups = groups_of(measured, wrong=(1.0, 1.0, "INVALID"), right=(0.995, 20.0, "VALID"))
     sentence = said(groups)

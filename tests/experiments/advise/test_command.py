@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from experiments import scheduled_scaler
 from experiments.advise.page import on_lines
+from penstock import __version__
 from penstock.command import build
 from penstock.errors import PenstockError
 
@@ -117,6 +119,61 @@ def test_a_resumed_request_repeats_no_trial(tmp_path: Path, invoke: Invoke, runs
     assert other["folder"] != str(folder), "another request"
 
 
+def test_what_is_set_of_the_fleet_is_simulated_told_and_in_the_commands(
+    invoke: Invoke, runs: Path, rates_file: RatesFile
+) -> None:
+    fleet = ("--set", "worker.service_time_s=.012", "--set", "system.rebalance_s=0.2", "--set", "system.start_up_s=2")
+    own = ("--set", "overprovision.decision_interval_s=1", "--tick-phase", "350ms", "--seeds", "1", "--jobs", "1")
+    few = ("--slo", "500ms", "--scalers", "overprovision", *fleet, *own)
+    found = told(invoke("advise", rates_file([300.0] * 40), *few, "--json"))
+    assert (found["service_time_s"], found["rebalance_s"], found["start_up_s"]) == (0.012, 0.2, 2.0)
+    page = unescape((Path(found["folder"]) / "report.html").read_text("utf-8")).replace("\u00a0", " ")
+    assert "start-up of a replica 2.00 s, rebalance 200 ms, 12.0 ms an event" in page
+    advice = found["advice"]
+    assert advice["constant_fleet"]["replicas"] == 5, "4 replicas of 83 events/s have two partitions of 60 on one"
+    assert "; as much as a constant fleet of 5" in advice["sentence"]
+    assert "--tick-phase 350ms" in advice["control"] and "worker." not in advice["control"]
+    for line in (advice["replay"], advice["control"]):
+        assert "--set overprovision.decision_interval_s=1" in line, "also where it is the default"
+    words = shlex.split(advice["replay"])[1:]
+    (run,) = told(invoke(*words, "--json"))["runs"]
+    spec = json.loads((runs / run["run"] / "run.json").read_bytes())
+    assert spec["tick_phase_s"] == pytest.approx(0.35)
+    assert (spec["worker"]["service_time_s"], spec["system"]["rebalance_s"]) == (0.012, 0.2)
+
+
+def test_the_tick_phase_of_the_trials_is_in_the_command_that_deploys(invoke: Invoke, rates_file: RatesFile) -> None:
+    few = ("--slo", "500ms", "--scalers", "keda-kafka", "--share", "0.5", "--seeds", "1", "--jobs", "1")
+    advice = told(invoke("advise", rates_file([100.0] * 20), *few, "--json"))["advice"]
+    assert "--tick-phase" not in advice["best"]["setting"], "the ticks of an emulated system are not searched"
+    assert "--tick-phase 100ms" in advice["control"] and "--tick-phase 100ms" in advice["replay"]
+
+
+def test_outcomes_of_other_scaler_code_are_not_continued(
+    tmp_path: Path, invoke: Invoke, runs: Path, rates_file: RatesFile
+) -> None:
+    own, source = tmp_path / "own.py", Path(scheduled_scaler.__file__).read_text("utf-8")
+    own.write_text(
+        source.replace('"timetable"', '"own"').replace("interval_s: NotNegative = 10.0", "interval_s: NotNegative = 0")
+    )
+    few = ("--slo", "500ms", "--scalers", f"{own}:ScheduledScaler", "--tick-phase", "0", "--seeds", "1", "--jobs", "1")
+    asked = ("advise", rates_file([200.0] * 40), *few, "--json", "--resume")
+    result = invoke(*asked)
+    first = told(result)
+    assert "nothing to continue" in result.stderr
+    (Path(first["folder"]) / "advice.json").unlink()
+    result = invoke(*asked)
+    assert told(result)["folder"] == first["folder"] and "nothing to continue" not in result.stderr
+    (Path(first["folder"]) / "advice.json").unlink()
+    own.write_text(own.read_text("utf-8").replace("replicas: Count = 3", "replicas: Count = 4"), encoding="utf-8")
+    result = invoke(*asked)
+    changed = told(result)
+    assert changed["folder"] != first["folder"] and "nothing to continue" in result.stderr
+    assert changed["advice"]["best"]["replica_minutes"] > first["advice"]["best"]["replica_minutes"]
+    request = json.loads((Path(changed["folder"]) / "request.json").read_bytes())
+    assert request["penstock"] == __version__ and request["git_revision"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -125,6 +182,8 @@ def test_a_resumed_request_repeats_no_trial(tmp_path: Path, invoke: Invoke, runs
         ("--engine abacus", "choose local or spark"),
         ("--chosen-on 1", "a part of the trace between 0 and 1"),
         ("--chosen-on 0.01", "each part needs at least 10 s"),
+        ("--share 1", "--share 1: a share of the events between 0 and 1"),
+        ("--share 0.999", "can be proven on 1,000 at least"),
         ("--scalers optimal", "optimal knows all rates in advance"),
         ("--scalers hpa --set linear.f_up=0.8", "it is not among those that are run: hpa"),
     ],

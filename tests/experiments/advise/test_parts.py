@@ -1,11 +1,18 @@
-"""The excerpt of a long first part stands for all of it."""
+"""The excerpt of a long first part stands for all of it, and each part has enough events for a proof."""
 
 import itertools
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from experiments.advise.parts import EXCERPT_S, Span, excerpt_of, lead_in_of
+from experiments.advise.parts import EXCERPT_S, Span, excerpt_of, lead_in_of, least_events
+from experiments.advise.request import AdviceRequest
+from experiments.advise.session import prepare
+from penstock.errors import PenstockError
+
+RatesFile = Callable[[Iterable[float]], Path]
 
 
 def test_a_short_load_has_none() -> None:
@@ -37,3 +44,33 @@ def test_spikes_are_as_frequent_as_in_the_whole() -> None:
 )
 def test_the_lead_in_is_the_minute_before_or_the_first_one(span: Span, lead_in: Span) -> None:
     assert lead_in_of(span) == lead_in
+
+
+@pytest.mark.parametrize(("wanted", "least"), [(0.99, 100), (0.9, 10), (0.999, 1000), (0.95, 20), (0.5, 2)])
+def test_one_late_event_of_the_fewest_just_keeps_the_share(wanted: float, least: int) -> None:
+    assert least_events(wanted) == least
+
+
+@pytest.mark.parametrize(
+    ("rates", "said"),
+    [
+        ([0.0] * 60 + [300.0] * 60, "the first part (0 to 60 s) has 0 events"),
+        ([300.0] * 60 + [0.0] * 60, "the rest (60 to 120 s) has 0 events"),
+        ([0.5] * 60 + [300.0] * 60, "can be proven on 100 at least; give another --chosen-on, or a longer trace"),
+    ],
+    ids=["none at first", "none at last", "few"],
+)
+def test_a_part_without_enough_events_is_refused(
+    tmp_path: Path, rates_file: RatesFile, rates: list[float], said: str
+) -> None:
+    with pytest.raises(PenstockError) as refused:
+        prepare(AdviceRequest(trace=rates_file(rates), slo=0.5, scalers="linear"), tmp_path)
+    assert said in str(refused.value).replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize(("rate_per_s", "used"), [(0.02, False), (0.1, True)])
+def test_an_excerpt_without_enough_events_is_not_used(
+    tmp_path: Path, rates_file: RatesFile, rate_per_s: float, used: bool
+) -> None:
+    request = AdviceRequest(trace=rates_file([rate_per_s] * 6 * EXCERPT_S), slo=0.5, scalers="linear", seeds=1)
+    assert ("excerpt" in prepare(request, tmp_path).parts) is used

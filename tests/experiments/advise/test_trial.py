@@ -10,8 +10,9 @@ import pytest
 from controller.scalers.shared.base import TOLERANCE_S
 from experiments.advise.request import AdviceRequest
 from experiments.advise.session import prepare
-from experiments.advise.trial import Limits, Trial, simulate
+from experiments.advise.trial import NO_LIMITS, Limits, Trial, simulate
 from experiments.advise.trials import Trials, Wanted
+from penstock.errors import PenstockError
 from penstock.measures import replica_seconds
 from penstock.registry import make_scaler
 from penstock.schedule import Schedule
@@ -88,3 +89,18 @@ def test_what_was_given_up_is_tried_again_without_limits_and_stays_given_up_with
         whole = trials.found(wanted)
         assert whole is not None and not whole.given_up
         assert trials.found(wanted, limits) == given_up and trials.number == 1
+
+
+@pytest.mark.parametrize("limits", [NO_LIMITS, Limits(late_share=0.5)])
+def test_without_events_there_is_no_share(trial: Trial, limits: Limits) -> None:
+    with pytest.raises(PenstockError, match="no event after the lead-in of 1000 s"):
+        simulate(msgspec.structs.replace(trial, lead_in_s=1000.0, limits=limits))
+
+
+def test_the_tick_phase_that_is_asked_for_is_simulated(tmp_path: Path, rates_file: RatesFile) -> None:
+    for asked_s, phase_s in ((None, 0.1), (0.35, 0.35)):
+        request = AdviceRequest(trace=rates_file([300.0] * 40), slo=0.5, scalers="rps", tick_phase=asked_s)
+        session = prepare(request, tmp_path)
+        known = Trials(session.parts, session.options, tmp_path / "trials.jsonl")
+        assert known.spec(Wanted("rps", (), "first", 1)).tick_phase_s == phase_s
+        assert known.spec(Wanted("rps", (("--tick-phase", 0.6),), "first", 1)).tick_phase_s == 0.6

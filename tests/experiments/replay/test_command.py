@@ -29,6 +29,7 @@ from penstock.command import build
 from penstock.errors import EXIT_MISSED, PenstockError
 from penstock.rundir import RunDirectory
 from penstock.schedule import Schedule
+from penstock.systems import StreamSystem
 from producers.workloads import parse_workload
 from producers.workloads.contract import rates_per_s
 from report.analysis.measurement import summary_of
@@ -263,6 +264,25 @@ def test_scalers_run_as_in_compare_and_the_line_above_the_table_says_how(replay:
     assert "start-up 1.2 s, rebalance 0.09 s" in result.output
 
 
+def test_what_is_set_of_the_fleet_is_what_is_planned_told_and_run(
+    tmp_path: Path, runs: Path, replay: Invoke, rates_file: RatesFile
+) -> None:
+    settings = ["worker.service_time_s=0.012", "worker.rebalance_pause_s=0.5", "system.start_up_s=3"]
+    trace = rates_file([300.0] * 60)
+    plan = plan_of(trace, tmp_path, settings=settings)
+    assert plan.experiment.initial_replicas == 5, "83 events/s a replica"
+    (hot, *_) = plan_of(rates_file([500.0] * 60), tmp_path, settings=settings).hot
+    assert hot.service_rate_per_s == pytest.approx(1 / 0.012)
+    words = [word for each in settings for word in ("--set", each)]
+    result = replay(rates_file([300.0] * 20), "--slo", "500ms", "--scaler", "rps", *words, "--json")
+    spec = run_of(result, runs).spec()
+    assert "12 ms an event (83.3333 events/s a replica), 5 to start with" in result.stderr
+    assert "start-up 3 s, rebalance 0.59 s" in result.stderr
+    assert (spec.worker.service_time_s, spec.worker.rebalance_pause_s) == (0.012, 0.5)
+    assert isinstance(spec.system, StreamSystem) and spec.system.start_up_s == 3.0
+    assert spec.scaler.parameters["target_per_replica_per_s"] == pytest.approx(1 / 0.012)
+
+
 # --- bad input -------------------------------------------------------------------------------------------------------
 
 
@@ -278,7 +298,10 @@ def test_scalers_run_as_in_compare_and_the_line_above_the_table_says_how(replay:
         ("--slo 500ms --skew 0.5,x", "expected a share for each partition"),
         ("--slo 500ms --skew 0.5,0.5 --partitions 3", "there are 2 shares in --skew"),
         ("--slo 500ms --per hour", "choose second or minute"),
-        ("--slo 500ms --share 99", "a share of the events above 0 and up to 1"),
+        ("--slo 500ms --share 99", "a share of the events between 0 and 1"),
+        ("--slo 500ms --share 1", "--share 1: a share of the events between 0 and 1"),
+        ("--slo 20ms --set worker.service_time_s=0.03", "below the service time of 30ms"),
+        ("--slo 500ms --set worker.service_time_s=0", "--set worker.service_time_s=0: has to be more than 0"),
         ("--slo 500ms --partitions 0", "has to be at least 1"),
         ("--slo 500ms --partitions 100000000", "at most 32,767"),
         ("--slo 500ms --initial-replicas 9", "--initial-replicas 9: --max-replicas is 5"),
