@@ -56,6 +56,11 @@ def emulated_scalers() -> Mapping[str, str]:
     return {name: system for name, kind in scaler_classes().items() if (system := emulated_system(kind))}
 
 
+def groups_partitions(kind: ScalerClass) -> bool:
+    """Whether this class decides which partitions a consumer reads, by its attribute of that name."""
+    return getattr(kind, "groups_partitions", False)
+
+
 def reads_arrivals(specs: Iterable[ScalerSpec]) -> bool:
     """Whether one of the scalers wants arrivals by slot and counts of late events (``StreamObservation``)."""
     return any(getattr(find_scaler(each), "reads_arrivals", False) for each in specs)

@@ -85,9 +85,11 @@ def write_advice(
     manifests: Mapping[str, tuple[str, str]],
     emulated: bool,
     close: str = "",
+    deployed: str = "",
 ) -> None:
     """Write the page of an advice: its sentence, what it assumes, the scalers, commands by title, and by scaler why its
-    YAML is there and the YAML. ``close``: what this outcome of a scaler means, where there is one.
+    YAML is there and the YAML. ``close``: what this outcome of a scaler means, where there is one; ``deployed``: where
+    a deployment differs.
     """
     text = _render(
         "advice.html",
@@ -99,6 +101,7 @@ def write_advice(
         manifests=manifests,
         emulated=emulated,
         close=close,
+        deployed=deployed,
         figures="{}",
     )
     write_page(out, text)

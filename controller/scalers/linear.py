@@ -75,6 +75,7 @@ class Linear(StreamScaler[LinearParameters, RateState]):
     name: ClassVar[str] = "linear"
     paper: ClassVar[str] = "Ezzeddine, Baude, Huet, CLOSER 2024, section 5 (comparison)"
     needs_lag: ClassVar[bool] = False
+    groups_partitions: ClassVar[bool] = False
 
     def decide_tick(self, tick: StreamTick, state: RateState) -> tuple[Decision, RateState]:
         """As many replicas as the total rate needs, each with a range of partitions."""

@@ -19,7 +19,7 @@ from experiments.advise.trials import Trials
 from experiments.replay.plan import SHARED, HotPartition, TracePlan
 from penstock.durations import duration_text
 from penstock.parameters import parse_settings
-from penstock.registry import find_scaler, parse_scaler
+from penstock.registry import find_scaler, groups_partitions, parse_scaler, reads_arrivals
 from report.groups import is_emulated
 from report.terminal import plain_table
 from report.wording import duration, money, one_decimal, share
@@ -64,8 +64,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """``sentence`` says all of it. ``best`` and ``best_published``: None where none is proven. ``saved``: share of the
-    constant fleet's cost. ``replay`` plays the whole trace under the advised setting, ``control`` deploys it.
-    ``manifests``: YAML by the scaler that Kubernetes has itself.
+    constant fleet's cost. ``replay`` plays the whole trace under the advised setting, ``control`` deploys it, and
+    ``deployed`` says where a deployment differs from what was simulated. ``manifests``: YAML by the scaler that
+    Kubernetes has itself.
     """
 
     sentence: str
@@ -77,6 +78,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     needs: Needs | None
     replay: str = ""
     control: str = ""
+    deployed: str = ""
     manifests: dict[str, str] = {}
 
 
@@ -148,8 +150,26 @@ def advise(
         replay=f"{_replay(request, best, fixed)} {phase} {given}".rstrip(),
         control=f"penstock control --kafka HOST:PORT --topic TOPIC --group GROUP --scaler {shlex.quote(best.scaler)} "
         f"{given} {phase} --max-replicas {limit} --slo {duration_text(request.slo)} -- YOUR COMMAND",
+        deployed=_deployed(best.scaler),
         manifests=manifests,
     )
+
+
+def _deployed(scaler: str) -> str:
+    """Where ``penstock control`` with one's own consumers differs from the simulation; empty: nowhere."""
+    spec = parse_scaler(scaler)
+    kind, said = find_scaler(spec), list[str]()
+    if groups_partitions(kind):
+        said.append(
+            f"{spec.name} also decides which partitions a consumer reads: these figures hold for consumers with "
+            "Penstock's assignor (docs/examples/own-consumers/consumer.py); others get the number of replicas only"
+        )
+    if reads_arrivals([spec]):
+        said.append(
+            f"your consumers report no late events and no busy time to {spec.name}: it keeps the price and the "
+            "service rate that it begins with"
+        )
+    return "; ".join(said)
 
 
 def _met(
@@ -272,12 +292,13 @@ def _replay(request: AdviceRequest, best: Row, fixed: Mapping[str, Mapping[str, 
     return shlex.join([*words, "--scaler", best.scaler])
 
 
-def conditions(plan: TracePlan, request: AdviceRequest, minutes: float) -> str:
-    """What the figures assume."""
+def conditions(plan: TracePlan, request: AdviceRequest, minutes: float, *, advised: bool) -> str:
+    """What the figures assume. ``advised``: a setting is proven, by the confirming seeds, too."""
     facts = plan.facts
+    confirmed = f", the advised setting by {2 * request.seeds}" if advised else ""
     return (
         f"chosen on the first {share(request.chosen_on)} of the trace, proven on the last {one_decimal(minutes)} min "
-        f"by {request.seeds} seeds, the advised setting by {2 * request.seeds}; assumed: start-up of a replica "
+        f"by {request.seeds} seeds{confirmed}; assumed: start-up of a replica "
         f"{duration(facts['start_up_s'])}, rebalance {duration(facts['rebalance_time_s'])}, "
         f"{duration(plan.experiment.worker.service_time_s)} an event"
     )

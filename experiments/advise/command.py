@@ -202,11 +202,14 @@ def _tell(session: "Session", found: "Found", said: "Console") -> None:
     # A file or a pipe has no edge at which a table would have to be folded.
     if found.rows:
         Console(width=None if said.is_terminal else WIDE).print(table_of(found.rows, request.share))
-    said.print(f"\n{found.trials} trials, {conditions(session.plan, request, rest.minutes)}", markup=False)
+    assumed = conditions(session.plan, request, rest.minutes, advised=advice.best is not None)
+    said.print(f"\n{found.trials} trials, {assumed}", markup=False)
     said.print(f"\n{advice.sentence}", markup=False, style="bold")
     for title, line in (("play it", advice.replay), ("deploy it", advice.control)):
         if line:
             said.print(f"{title}: {line}", markup=False)
+    if advice.deployed:
+        said.print(f"note: {advice.deployed}", markup=False)
     for name, text in advice.manifests.items():
         said.print(f"\n{why_yaml(name, advice)}; {session.folder / name}.yaml:\n{text}", markup=False)
     said.print(f"\nreport: {session.folder / 'report.html'}", markup=False)

@@ -19,6 +19,7 @@ NAMES = ("scaler", "met", "setting", "first_share", "rest_share", "margin", "p99
 def write_page(session: Session, found: Found) -> None:
     """Write the sentence, the table of scalers, the commands and the YAML."""
     request, advice, trace = session.request, found.advice, session.plan.trace
+    minutes = session.parts["rest"].minutes
     cells = [_cells(row, request.share) for row in found.rows]
     wanted = f"{share(request.share)} of events within {duration(request.slo)}"
     write_advice(
@@ -27,13 +28,14 @@ def write_page(session: Session, found: Found) -> None:
         sentence=f"{advice.sentence[0].upper()}{advice.sentence[1:]}.",
         context=(
             f"{trace.rate_per_s.sum():,.0f} events in {trace.seconds:,} s; wanted: {wanted}.",
-            f"{found.trials} trials, {conditions(session.plan, request, session.parts['rest'].minutes)}.",
+            f"{found.trials} trials, {conditions(session.plan, request, minutes, advised=advice.best is not None)}.",
             *(f"Warning: {warning}" for warning in (*session.plan.warnings, session.plan.hopeless) if warning),
         ),
         scalers=HtmlTable("Scalers at their best", HEADERS, cells, "text advice", numeric_from=3, names=NAMES),
         commands={
             name: on_lines(line) for name, line in (("Play it", advice.replay), ("Deploy it", advice.control)) if line
         },
+        deployed=f"{advice.deployed[0].upper()}{advice.deployed[1:]}." if advice.deployed else "",
         manifests={name: (why_yaml(name, advice), text) for name, text in advice.manifests.items()},
         close=CLOSE_MEANS if any(row.outcome(request.share) == "close" for row in found.rows) else "",
         emulated=any(is_emulated(row.scaler) for row in found.rows),

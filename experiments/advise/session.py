@@ -62,7 +62,8 @@ def prepare(request: AdviceRequest, folder: Path) -> Session:
     options = options_of(plan, scalers)
     for scaler in scalers:
         if is_clairvoyant(find_scaler(parse_scaler(scaler))):
-            raise PenstockError(f"{scaler} knows all rates in advance: `penstock replay` compares with it")
+            alone = f"`penstock replay TRACE --scaler {scaler} …` runs it alone"
+            raise PenstockError(f"{scaler} knows all rates in advance and cannot be advised: {alone}")
     first = next(iter(options))
     return Session(request, folder, plan, options, parts_of(plan, request, options[first], first, folder))
 

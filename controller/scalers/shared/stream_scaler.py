@@ -93,10 +93,13 @@ S = TypeVar("S", bound=RateState)
 
 
 class StreamScaler(ABC, BaseScaler[P, S]):
-    """A scaler that reads rates, and lags unless ``needs_lag`` is false (they are zero then)."""
+    """A scaler that reads rates, and lags unless ``needs_lag`` is false (they are zero then). ``groups_partitions``: into
+    others than ranges.
+    """
 
     fleets: ClassVar[type[StreamObservation]] = StreamObservation
     needs_lag: ClassVar[bool] = True
+    groups_partitions: ClassVar[bool] = True
 
     @abstractmethod
     def decide_tick(self, tick: StreamTick, state: S) -> tuple[Decision, S]:

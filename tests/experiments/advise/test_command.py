@@ -84,7 +84,9 @@ def test_more_scalers_never_make_the_advice_dearer(invoke: Invoke, rates_file: R
 def test_a_trace_that_nobody_can_serve_says_so_and_what_would_be_enough(invoke: Invoke, rates_file: RatesFile) -> None:
     trace = rates_file([500.0] * 60)
     asked = ("advise", trace, "--slo", "500ms", "--partitions", "2", *FEW)
-    advice = told(invoke(*asked, "--json"))["advice"]
+    found = told(invoke(*asked, "--json"))
+    advice = found["advice"]
+    assert "the advised setting by" not in (Path(found["folder"]) / "report.html").read_text("utf-8")
     assert advice["best"] is None and advice["replay"] == ""
     assert advice["sentence"].startswith("none meets the SLO")
     assert advice["needs"]["replicas"] == 3, "500 events/s at 200 a replica"
@@ -147,6 +149,20 @@ def test_the_tick_phase_of_the_trials_is_in_the_command_that_deploys(invoke: Inv
     advice = told(invoke("advise", rates_file([100.0] * 20), *few, "--json"))["advice"]
     assert "--tick-phase" not in advice["best"]["setting"], "the ticks of an emulated system are not searched"
     assert "--tick-phase 100ms" in advice["control"] and "--tick-phase 100ms" in advice["replay"]
+
+
+def test_where_a_deployment_differs_from_the_simulation_is_told(invoke: Invoke, rates_file: RatesFile) -> None:
+    def asked(scaler: str) -> Any:
+        few = ("--slo", "500ms", "--scalers", scaler, "--share", "0.5", "--seeds", "1", "--jobs", "1", "--json")
+        return told(invoke("advise", rates_file([100.0] * 20), *few))
+
+    assert asked("keda-kafka")["advice"]["deployed"] == ""
+    packs = asked("binpack")["advice"]["deployed"]
+    assert packs.startswith("binpack also decides which partitions a consumer reads") and "late events" not in packs
+    found = asked("newsvendor")
+    assert "it keeps the price and the service rate that it begins with" in found["advice"]["deployed"]
+    page = unescape((Path(found["folder"]) / "report.html").read_text("utf-8"))
+    assert "Newsvendor also decides which partitions" in page
 
 
 def test_outcomes_of_other_scaler_code_are_not_continued(
