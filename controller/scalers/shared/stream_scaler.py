@@ -93,8 +93,8 @@ S = TypeVar("S", bound=RateState)
 
 
 class StreamScaler(ABC, BaseScaler[P, S]):
-    """A scaler that reads rates, and lags unless ``needs_lag`` is false (they are zero then). ``groups_partitions``: into
-    others than ranges.
+    """A scaler that reads rates, and lags unless ``needs_lag`` is false (they are zero then). ``groups_partitions``:
+    into others than ranges.
     """
 
     fleets: ClassVar[type[StreamObservation]] = StreamObservation
