@@ -2,10 +2,12 @@
 under a supervisor that outlives the controller.
 """
 
+import hashlib
 import logging
 import shlex
 import shutil
 from collections.abc import Sequence
+from typing import Final
 
 from controller.assembly import StoppableClock, make_live_scaler
 from controller.control.attachment import EXPERIMENT, AttachedController
@@ -19,6 +21,8 @@ from penstock.runspec import ScalerSpec
 from penstock.settings import Endpoints, Folders
 
 log = logging.getLogger("control")
+
+DIGEST_LENGTH: Final = 8
 
 
 class GroupController(AttachedController):
@@ -45,7 +49,7 @@ class GroupController(AttachedController):
         if shutil.which(command[0]) is None:
             raise PenstockError(f"{shlex.join(command)}: there is no program {command[0]}")
         partitions = count_partitions(kafka, topic)
-        folders, name = Folders(), slug(group) or "fleet"
+        folders, name = Folders(), fleet_of(group)
         self.of = f"group {group}"
         self._supervisor = GroupSupervisor(folders.state_path / f"control-{name}", group)
         directory = RunDirectory.create(folders.runs.absolute(), EXPERIMENT, scaler.name)
@@ -95,3 +99,13 @@ class GroupController(AttachedController):
             if event.phase == "gone" and event.reason:
                 logs = self.directory.logs_folder / f"{event.replica}.log"
                 log.warning("%s: %s; see %s", event.replica, event.reason, logs)
+
+
+def fleet_of(group: str) -> str:
+    """Name of a group's fleet and state folder, which no other group has: where the group's name has characters that a
+    slug lacks, a digest tells it from those with the same slug.
+    """
+    plain = slug(group)
+    if plain == group:
+        return group
+    return f"{plain or 'fleet'}-{hashlib.sha256(group.encode()).hexdigest()[:DIGEST_LENGTH]}"

@@ -68,10 +68,10 @@ class Kubectl:
         """Pods of the Deployment or other workload of that name."""
         return self.pods(f"--selector={WORKLOAD}={name}")
 
-    def kill_first(self, pods: Sequence[Pod]) -> str:
-        """Delete the first of these replicas' pods without grace; return its name."""
+    def kill_first(self, pods: Sequence[Pod]) -> str | None:
+        """Delete the first of these replicas' pods without grace; return its name, None if there are none."""
         if not pods:
-            return "no worker was running"
+            return None
         pod = min(pods, key=lambda pod: pod.replica)
         self.run("delete", "pod", pod.name, "--grace-period=0", "--force", "--wait=false")
         return f"{pod.replica} (pod {pod.name})"

@@ -20,14 +20,12 @@ from infra.kubernetes.services import ClusterServices
 from infra.local.ports import free_port, require_free
 from infra.local.services import ALL_SERVICES, LOAD_SESSION, LocalServices
 from infra.runs.kubernetes_world import KubernetesWorld
-from infra.runs.pods import CONTROLLER, empty, require_idle
+from infra.runs.pods import CONTROLLER, SENDERS, empty, require_idle
 from penstock.settings import Folders
 from penstock.world import Progress
 
 LOCUSTFILE: Final = Path(producers.__file__).with_name("locustfile.py")
 PAGE: Final = "Locust's page"
-SENDERS: Final = "senders"
-"""Deployment of the sender pods."""
 MASTER_PORT: Final = 5557
 """Port of the master in the driver's pod; the network policy opens it to sender pods."""
 GRACE_S: Final = 360.0

@@ -213,8 +213,10 @@ def results_reader(context: RunContext) -> Iterator[None]:
             process.wait()
 
 
-def prepare(arguments: argparse.Namespace) -> Session:
-    """The requested session, with its schedule. Raise PenstockError in one line for what cannot be run."""
+def prepare(arguments: argparse.Namespace, alone: ExitStack) -> Session:
+    """The requested session, with its schedule. No other run begins until ``alone`` is closed. Raise PenstockError in
+    one line for what cannot be run, and while another run is active.
+    """
     local = LocalServices.from_settings()
     services = ClusterServices(local) if arguments.world == "kubernetes" else local
     services.endpoints()  # raises where nothing is up
@@ -230,7 +232,9 @@ def prepare(arguments: argparse.Namespace) -> Session:
         seconds=seconds or None,
     )
     if isinstance(services, ClusterServices):
-        require_idle(services.kubectl, CONTROLLER)
+        require_idle(services.kubectl, CONTROLLER)  # `penstock load` has the state folder for itself
+    else:
+        alone.enter_context(local.state.running())
     directory = RunDirectory.create(Folders().runs.absolute(), LOAD_SESSION, scaler.name)
     spec = RunSpec(
         run=directory.name,
@@ -281,9 +285,10 @@ def main() -> None:
     arguments = parse()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller ends this process by SIGTERM
     try:
-        session = prepare(arguments)
-        signal.signal(signal.SIGTERM, session.stop)
-        figures = session.run()
+        with ExitStack() as alone:
+            session = prepare(arguments, alone)
+            signal.signal(signal.SIGTERM, session.stop)
+            figures = session.run()
     except StoppedError:
         write_message(Ended(0.0, None))
     except (PenstockError, OSError) as error:

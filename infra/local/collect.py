@@ -85,10 +85,10 @@ class MachineSampler:
 
     def start(self) -> None:
         """Begin."""
-        psutil.cpu_times_percent()
         self._thread.start()
 
     def _sample(self) -> None:
+        psutil.cpu_times_percent()  # it reports what has passed since the same thread's last call
         while not self._stop.wait(1.0):
             share = psutil.cpu_times_percent()
             self._rows.append(

@@ -221,6 +221,15 @@ class LocalServices:
         """Whether the supervisor runs."""
         return self._programs() is not None
 
+    def running(self) -> frozenset[str]:
+        """Names of the services that have a process; none where there is no supervisor."""
+        programs = (self._programs() or {}).items()
+        return frozenset(
+            name.removeprefix(PREFIX)
+            for name, program in programs
+            if name.startswith(PREFIX) and program.pid is not None
+        )
+
     def answers(self, name: str) -> bool:
         """Whether a service serves requests now; False if nothing is up."""
         try:

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from types import TracebackType
 from typing import Self
 
@@ -13,7 +13,7 @@ from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
 from infra.runs.kinds import pod_run
 from infra.runs.left_behind import left_for_good, left_on_services
-from infra.runs.pods import CONTROLLER
+from infra.runs.pods import CONTROLLER, SENDERS, require_idle
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
@@ -26,39 +26,37 @@ class KubernetesWorld(World):
     def __init__(self, tell: Progress = lambda _: None, services: ClusterServices | None = None) -> None:
         self._services = services or ClusterServices(LocalServices.from_settings(tell), tell)
         self._local = self._services.local
-        self._started_supervisor = False
-        self._started_cluster = False
+        self._ending = ExitStack()
 
     def __enter__(self) -> Self:
-        self._started_cluster = not self._services.is_up()
-        if self._started_cluster and HERE in os.environ:
-            raise PenstockError("brokers and monitoring are not all ready: `kubectl --namespace penstock get pods`")
-        if self._started_cluster:
-            self._services.up()
-        try:
-            self._started_supervisor = not self._local.supervised
+        self._local.state.create()
+        with ExitStack() as ending:
+            ending.enter_context(self._local.state.running())
+            was_up = self._services.is_up()
+            if not was_up and HERE in os.environ:
+                raise PenstockError("brokers and monitoring are not all ready: `kubectl --namespace penstock get pods`")
+            if not was_up:
+                self._services.up()
+                ending.callback(self._services.down)
+            if not self._local.supervised:
+                ending.callback(self._local.down)
             self._local.up(())
-            if self._started_cluster:
+            if not was_up:
                 warm_up(self._services.endpoints().require("kafka"))
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
+            self._ending = ending.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            with suppress(PenstockError) if error is not None else nullcontext():  # the first error counts
-                self.close()
-        finally:
-            if self._started_supervisor:
-                self._local.down()
-            if self._started_cluster:
-                self._services.down()
+        with self._ending, suppress(PenstockError) if error is not None else nullcontext():  # the first error counts
+            self.close()
 
     def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
-        """Prepare the run."""
+        """Prepare the run. PenstockError if another machine's run or load session has pods: it would lose them."""
+        from controller.fleets.apps.fleet import APPS  # with a large library
+
+        require_idle(self._services.kubectl, CONTROLLER, SENDERS, spec.fleet, APPS)
         self._run = run = pod_run(self._services, spec, directory)
         run.prepare()
 

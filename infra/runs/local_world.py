@@ -22,34 +22,34 @@ from penstock.world import Progress, World
 
 
 class LocalWorld(World):
-    """World on this machine. It starts services that are not up, and stops them at the end."""
+    """World on this machine. It starts services that are not up, and stops them at the end unless some were up before:
+    those are somebody's, and so is one of them that had died and is started again.
+    """
 
     def __init__(self, tell: Progress = lambda _: None, services: LocalServices | None = None) -> None:
         self._services = services or LocalServices.from_settings(tell)
         self._tell = tell
-        self._started_services = False
-        self._alone = ExitStack()
+        self._ending = ExitStack()
         self._needs: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
         self._services.state.create()
-        with ExitStack() as alone:
-            alone.enter_context(self._services.state.running())
-            self._started_services = not self._services.is_up()
+        with ExitStack() as ending:
+            ending.enter_context(self._services.state.running())
+            before = self._services.running()
             endpoints = self._services.up(COMMON)
-            if self._started_services:
+            if not before:
+                ending.callback(self._services.down)
+            if "kafka" not in before:
                 warm_up(endpoints.require("kafka"))
-            self._alone = alone.pop_all()
+            self._ending = ending.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._alone, ExitStack() as ending:
-            if self._started_services:
-                ending.callback(self._services.down)
-            with suppress(PenstockError) if error is not None else nullcontext():  # the first error counts
-                self.close()
+        with self._ending, suppress(PenstockError) if error is not None else nullcontext():  # the first error counts
+            self.close()
 
     def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
         """Start the services that only this kind of run needs, then prepare the run."""

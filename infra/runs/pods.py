@@ -12,12 +12,14 @@ from infra.kubernetes.kubectl import Kubectl, unpack
 from infra.kubernetes.services import LABELS, ClusterServices
 from infra.runs.context import RunContext
 from infra.runs.faults import Injected
-from infra.runs.programs import Replicas
+from infra.runs.programs import NO_REPLICA, Replicas
 from infra.waiting import wait_until
 from penstock.adapters.kubernetes.pods import Pod
 from penstock.errors import PenstockError
 
 CONTROLLER: Final = "controller"
+SENDERS: Final = "senders"
+"""Deployment of the sender pods of a load session."""
 SPEC: Final = "run"
 """ConfigMap with the run's run.json."""
 JOURNAL: Final = ("decisions.jsonl", "replicas.jsonl", "controller-state.json")
@@ -67,10 +69,14 @@ class ControllerPod:
         self._write_spec()
 
     def stop(self) -> None:
-        """Copy the controller's journal and log into the run directory, then end its pod."""
+        """Copy the controller's journal and log into the run directory, delete the run's folder in the controller's
+        volume, which all runs share, and end the pod.
+        """
         raw = self._retry(f"cd {self._folder} && tar -cf - $(ls {' '.join(JOURNAL)} 2>/dev/null)")
         unpack(io.BytesIO(raw), self._directory.path)
         self._kubectl.save_logs(self._kubectl.pods_of(CONTROLLER), self._directory.logs_folder)
+        with suppress(PenstockError):  # the run is complete without it
+            self._execute(f"rm -rf {self._folder}")
         self._end()
 
     def close(self) -> None:
@@ -175,7 +181,7 @@ class PodReplicas(Replicas):
     def kill(self) -> Injected:
         """Delete the first replica's pod without grace."""
         pods = self._kubectl.pods_of(self._deployment)
-        return Injected(self._kubectl.kill_first([pod for pod in pods if self._serves(pod)]))
+        return _killed(self._kubectl.kill_first([pod for pod in pods if self._serves(pod)]))
 
 
 class FunctionPods(Replicas):
@@ -193,14 +199,21 @@ class FunctionPods(Replicas):
     def kill(self) -> Injected:
         """Delete the first replica's pod without grace."""
         ready = [pod for pod in self._kubectl.pods(f"--selector={LABEL}") if pod.ready and pod.alive]
-        return Injected(self._kubectl.kill_first(ready))
+        return _killed(self._kubectl.kill_first(ready))
+
+
+def _killed(replica: str | None) -> Injected:
+    return NO_REPLICA if replica is None else Injected(replica)
 
 
 def require_idle(kubectl: Kubectl, *deployments: str) -> None:
     """Raise PenstockError if any of these Deployments has pods: the cluster is in use."""
     for name in deployments:
         if pods := kubectl.pods_of(name):
-            raise PenstockError(f"a run or a load session is active on this cluster: there is pod {pods[0].name}")
+            raise PenstockError(
+                f"a run or a load session is active on this cluster: there is pod {pods[0].name}; if a killed one has "
+                f"left it, `kubectl --namespace {kubectl.namespace} scale deployment/{name} --replicas=0` ends it"
+            )
 
 
 def empty(kubectl: Kubectl, deployment: str) -> None:
