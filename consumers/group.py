@@ -45,9 +45,10 @@ METADATA_TIMEOUT_MS = 2000
 class GroupConsumer(KafkaConsumer, AsyncConsumerRebalanceListener):  # type: ignore[misc]  # kafka-python ships no types
     """Member of ``group`` on ``topic``, assigned by ``assignor``.
 
-    ``on_revoke`` is called before the partitions go and returns what can be committed while they are ours, ``on_lost``
-    when they went without that, ``on_assign`` with the partitions of each new assignment. All of them on the I/O
-    thread, while the caller is inside ``take`` or ``close``. Raises a KafkaError if the broker is away.
+    ``on_revoke`` is called before the partitions go and returns what can be committed while they are ours,
+    ``on_uncommitted`` with these offsets if that failed, ``on_lost`` when the partitions went without that,
+    ``on_assign`` with the partitions of each new assignment. All of them on the I/O thread, while the caller is inside
+    ``take`` or ``close``. Raises a KafkaError if the broker is away.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class GroupConsumer(KafkaConsumer, AsyncConsumerRebalanceListener):  # type: ign
         worker: WorkerSpec,
         assignor: PlanAssignor,
         on_revoke: Callable[[], Offsets],
+        on_uncommitted: Callable[[Offsets], None],
         on_lost: Callable[[], None],
         on_assign: Callable[[set[TopicPartition]], None],
     ) -> None:
@@ -87,6 +89,7 @@ class GroupConsumer(KafkaConsumer, AsyncConsumerRebalanceListener):  # type: ign
         self._pause_s = worker.rebalance_pause_s
         self._resume_at = 0.0
         self._bell = Future()
+        self._on_uncommitted = on_uncommitted
         self._on_lost = on_lost
         self._on_assign = on_assign
         self.subscribe([topic], listener=self)
@@ -204,6 +207,7 @@ class GroupConsumer(KafkaConsumer, AsyncConsumerRebalanceListener):  # type: ign
                 await self._coordinator._commit_offsets_sync_async(dict(offsets), timeout_ms=COMMIT_TIMEOUT_MS)
             except KafkaError as error:
                 log.warning("commit on revoke: %s; what moves to another member will be delivered again", error)
+                self._on_uncommitted(offsets)
         self._drop_unassigned()
 
     async def on_partitions_lost(self, lost: set[TopicPartition]) -> None:

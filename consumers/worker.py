@@ -253,6 +253,7 @@ class Worker:
                     worker=self.spec.worker,
                     assignor=self._assignor,
                     on_revoke=self._revoked,
+                    on_uncommitted=self._tracker.restore,
                     on_lost=self._lost,
                     on_assign=self._assigned,
                 )

@@ -220,14 +220,14 @@ def late_spans(intended_s: Floats, late: Bools) -> list[Span]:
     """When events were intended that came late: from the first to the last late one of each second of which more than
     ``LATE_SHARE`` of the events are late, ascending.
     """
-    second = np.floor(intended_s).astype(np.int64)
-    spans: list[Span] = []
-    for each in np.unique(second[late]):
-        inside = second == each
-        times_s = intended_s[inside & late]
-        if len(times_s) > LATE_SHARE * np.count_nonzero(inside):
-            spans.append((float(times_s.min()), float(times_s.max())))
-    return spans
+    seconds, row = np.unique(np.floor(intended_s).astype(np.int64), return_inverse=True)
+    late_row, late_s = row[late], intended_s[late]
+    events, late_events = (np.bincount(each, minlength=len(seconds)) for each in (row, late_row))
+    first_s, last_s = np.full(len(seconds), np.inf), np.full(len(seconds), -np.inf)
+    np.minimum.at(first_s, late_row, late_s)
+    np.maximum.at(last_s, late_row, late_s)
+    disturbed = late_events > LATE_SHARE * events
+    return list(zip(first_s[disturbed].tolist(), last_s[disturbed].tolist(), strict=True))
 
 
 def merged(spans: Iterable[Span], quiet_s: float = QUIET_S) -> list[Span]:

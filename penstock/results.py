@@ -5,6 +5,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.records import Result
 
@@ -37,3 +38,12 @@ DEFAULTS: Final[dict[str, Any]] = {
     if field.default is not msgspec.NODEFAULT and field.default is not None
 }
 """What a field that is left out on the wire means."""
+
+
+def outcomes_among(results: pa.Table, run: str, scheduled: int) -> pa.Table:
+    """Those of ``results`` that are terminal results of the events 0 … ``scheduled`` - 1 of ``run``. Nothing else
+    counts: anybody with access to the broker can write on the topic. Columns needed: id, run, terminal.
+    """
+    ids = results["id"]
+    inside = pc.fill_null(pc.and_(pc.greater_equal(ids, 0), pc.less(ids, scheduled)), False)
+    return results.filter(pc.and_(inside, pc.and_(pc.equal(results["run"], run), results["terminal"])))

@@ -3,6 +3,8 @@
 Row number = event id. Times are offsets from the run's start, so that one schedule serves several runs and worlds.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,12 +51,8 @@ class Schedule:
     @classmethod
     def read(cls, path: Path) -> "Schedule":
         """Read what ``write`` wrote. Raises PenstockError if the file is missing or is not a schedule."""
-        if not path.is_file():
-            raise PenstockError(f"{path}: no schedule there; a run directory has one once its run was prepared")
-        try:
+        with _reading(path):
             table = pq.read_table(path)
-        except pa.ArrowInvalid:
-            raise PenstockError(f"{path}: not a Parquet file; make it again with `penstock schedule`") from None
         metadata = table.schema.metadata or {}
         if b"penstock.duration_s" not in metadata:
             raise PenstockError(f"{path}: not a schedule of Penstock (no duration in its metadata)")
@@ -64,3 +62,19 @@ class Schedule:
             duration_s=float(metadata[b"penstock.duration_s"]),
             description=msgspec.json.decode(metadata[b"penstock.description"]),
         )
+
+
+def events_scheduled(path: Path) -> int:
+    """Number of events of the schedule in ``path``, from the file's footer. PenstockError if there is none."""
+    with _reading(path):
+        return int(pq.read_metadata(path).num_rows)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    if not path.is_file():
+        raise PenstockError(f"{path}: no schedule there; a run directory has one once its run was prepared")
+    try:
+        yield
+    except pa.ArrowInvalid:
+        raise PenstockError(f"{path}: not a Parquet file; make it again with `penstock schedule`") from None

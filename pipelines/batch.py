@@ -14,7 +14,8 @@ from pyspark.sql import functions as sql
 
 from penstock.measures import PARTS, RANKED, Ints, Part, nearest_ranks
 from penstock.rundir import RunDirectory
-from pipelines.columns import bucket_of, seconds
+from penstock.schedule import events_scheduled
+from pipelines.columns import bucket_of, is_of_run, seconds
 from pipelines.run_measures import COLUMNS, RunMeasures, exact_distribution, result_files
 
 TIMES: Final = ("finished_ns", "intended_ns", "sent_ns", "started_ns")
@@ -22,21 +23,24 @@ TIMES: Final = ("finished_ns", "intended_ns", "sent_ns", "started_ns")
 
 def measure(spark: SparkSession, directory: RunDirectory) -> RunMeasures:
     """Measures by Spark. Raises PenstockError for an incomplete run directory."""
-    slo_s = directory.spec().slo_s
+    spec, scheduled = directory.spec(), events_scheduled(directory.schedule_file)
     files = [f"file://{file}" for file in result_files(RunDirectory(directory.path.absolute()))]
-    terminal = spark.read.parquet(*files).select(*COLUMNS).where("terminal")
-    outcomes: dict[str, int] = {row["outcome"]: row["count"] for row in terminal.groupBy("outcome").count().collect()}
-    measured = terminal.where("outcome = 'completed'").dropna()
+    marked = spark.read.parquet(*files).select(*COLUMNS).where("terminal")
+    marked = marked.withColumn("known", is_of_run(spec.run, scheduled))
+    counts = marked.groupBy("outcome", "known").count().collect()
+    outcomes: dict[str, int] = {row["outcome"]: row["count"] for row in counts if row["known"]}
+    measured = marked.where("known and outcome = 'completed'").dropna()
     events = _earliest(measured).persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        rows, summary = measured.count(), _summary(events, slo_s)
+        rows, summary = measured.count(), _summary(events, spec.slo_s)
         count = int(summary["count"])
         return RunMeasures(
             completed=count,
             redelivered=rows - count,
             unmeasured=outcomes.pop("completed", 0) - rows,
+            external=sum(row["count"] for row in counts if not row["known"]),
             other_outcomes=outcomes,
-            slo_s=slo_s,
+            slo_s=spec.slo_s,
             slo_share=summary["met"] / count if count else None,
             parts={
                 part: exact_distribution(int(summary[part]), _ranked(events, part, nearest_ranks(count, RANKED)), count)

@@ -30,9 +30,15 @@ def parse_results(raw: DataFrame) -> DataFrame:
     return parsed.select(*columns)
 
 
-def is_completed(outcome: Column, event_id: Column, intended_ns: Column) -> Column:
-    """Whether the latency is known: the event completed, and has an id and an intended time."""
-    return (outcome == "completed") & event_id.isNotNull() & intended_ns.isNotNull()
+def is_of_run(run: str, scheduled: int) -> Column:
+    """Whether a result is of one of the ``scheduled`` events of ``run``, as in ``penstock.results.outcomes_among``."""
+    event_id = sql.col("id")
+    return sql.coalesce((sql.col("run") == run) & (event_id >= 0) & (event_id < scheduled), sql.lit(False))
+
+
+def is_completed(outcome: Column, intended_ns: Column) -> Column:
+    """Whether the latency is known: the event completed, and has an intended time."""
+    return (outcome == "completed") & intended_ns.isNotNull()
 
 
 def seconds(nanos: Column) -> Column:

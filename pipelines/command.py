@@ -63,7 +63,8 @@ def _print(found: "RunMeasures", name: str) -> None:
         f"{name}: {found.completed:,} events completed, {share} of them within {1000 * found.slo_s:g} ms; "
         f"{found.redelivered:,} redelivered"
         + "".join(f", {count:,} {outcome}" for outcome, count in sorted(found.other_outcomes.items()))
-        + (f", {found.unmeasured:,} without times" if found.unmeasured else ""),
+        + (f", {found.unmeasured:,} without times" if found.unmeasured else "")
+        + (f", {found.external:,} external" if found.external else ""),
         highlight=False,
         soft_wrap=True,
     )

@@ -18,7 +18,7 @@ UNSEEN: Final = np.iinfo(np.int64).max
 
 
 class EarliestResults:
-    """What was counted for each id. Blocks of ids appear as they are needed: a stray huge id costs one block.
+    """What was counted for each id. Blocks of ids appear as they are needed.
 
     Results are of shape (2, results): when they finished in ns, and an opaque cell to count.
     """
@@ -27,16 +27,11 @@ class EarliestResults:
         self._blocks: dict[int, Ints] = {}
 
     def absorb(self, event_id: Ints, results: Ints) -> tuple[Ints, Ints]:
-        """Take results in; returns (those that count from now on, those that no longer do).
-
-        A negative id is no id: such results cannot be known again, and all of them count.
-        """
+        """Take results in; returns (those that count from now on, those that no longer do)."""
         order = np.lexsort((results[0], event_id))
-        ids = event_id[order]
-        anonymous = int(np.searchsorted(ids, 0))
-        earliest = anonymous + np.unique(ids[anonymous:], return_index=True)[1]
-        added, removed = [results[:, order[:anonymous]]], [results[:, :0]]
-        rows, ids = order[earliest], ids[earliest]
+        ids, earliest = np.unique(event_id[order], return_index=True)
+        rows = order[earliest]
+        added, removed = [results[:, :0]], [results[:, :0]]
         for block in np.unique(ids >> BLOCK_BITS).tolist():
             if (known := self._blocks.get(block)) is None:
                 known = self._blocks[block] = np.full((2, BLOCK_SIZE), UNSEEN)

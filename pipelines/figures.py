@@ -22,8 +22,8 @@ NO_LATENCY: Final = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResultColumns:
-    """Terminal results, one row each, as Spark hands them over. ``event_id`` −1: the event could not be read;
-    ``bucket``: log bucket of the latency or ``NO_LATENCY``; ``met``: whether the latency is within the SLO.
+    """Terminal results of the run's events, one row each, as Spark hands them over. ``bucket``: log bucket of the
+    latency or ``NO_LATENCY``; ``met``: whether the latency is within the SLO.
     """
 
     stage: npt.NDArray[np.object_]

@@ -18,7 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.clock import NANOS_PER_SECOND
 from penstock.errors import PenstockError
-from pipelines.columns import bucket_of, is_completed, parse_results, seconds
+from penstock.runspec import RunSpec
+from pipelines.columns import bucket_of, is_completed, is_of_run, parse_results, seconds
 from pipelines.figures import NO_LATENCY, ResultColumns
 from pipelines.publication import Publication
 
@@ -113,19 +114,21 @@ def stop_between_batches(query: StreamingQuery, patience_s: float = 3.0) -> None
     query.stop()
 
 
-def measured_results(raw: DataFrame, slo_s: float) -> DataFrame:
-    """Terminal Results in the ``value`` of Kafka records, measured: the columns of ``ResultColumns``.
+def measured_results(raw: DataFrame, run: str, scheduled: int, slo_s: float) -> DataFrame:
+    """Terminal Results of the ``scheduled`` events of ``run`` in the ``value`` of Kafka records, measured: the columns
+    of ``ResultColumns``.
 
-    A text that is no Result is left out; a Result without latency (not completed) has bucket ``NO_LATENCY``.
+    All other records are left out; a Result without latency (not completed) has bucket ``NO_LATENCY``.
     """
     latency_s = seconds(sql.col("finished_ns") - sql.col("intended_ns"))
-    completed = is_completed(sql.col("outcome"), sql.col("id"), sql.col("intended_ns"))
+    completed = is_completed(sql.col("outcome"), sql.col("intended_ns"))
     return (
         parse_results(raw)
-        .where(sql.col("terminal") & sql.col("stage").isNotNull() & sql.col("finished_ns").isNotNull())
+        .where(sql.col("terminal") & is_of_run(run, scheduled))
+        .where(sql.col("stage").isNotNull() & sql.col("finished_ns").isNotNull())
         .select(
             "stage",
-            sql.coalesce("id", sql.lit(-1)).alias("event_id"),
+            sql.col("id").alias("event_id"),
             "finished_ns",
             sql.when(completed, bucket_of(latency_s)).otherwise(NO_LATENCY).alias("bucket"),
             (completed & (latency_s <= slo_s)).alias("met"),
@@ -141,15 +144,18 @@ def to_columns(measured: DataFrame) -> ResultColumns:
 
 
 class ResultsQuery:
-    """Structured Streaming over one topic into ``sink``, begun again from its checkpoint where it fails."""
+    """Structured Streaming over the topic of ``run`` (of ``scheduled`` events) into ``sink``, begun again from its
+    checkpoint where it fails.
+    """
 
     def __init__(
-        self, spark: SparkSession, sink: Publication, *, bootstrap: str, topic: str, slo_s: float, folder: Path
+        self, spark: SparkSession, sink: Publication, *, bootstrap: str, run: RunSpec, scheduled: int, folder: Path
     ) -> None:
         self._sink = sink
-        self._topic = topic
-        options = {**KAFKA_OPTIONS, "kafka.bootstrap.servers": bootstrap, "subscribe": topic}
-        stream = measured_results(spark.readStream.format("kafka").options(**options).load(), slo_s)
+        self._topic = run.results_topic
+        options = {**KAFKA_OPTIONS, "kafka.bootstrap.servers": bootstrap, "subscribe": self._topic}
+        records = spark.readStream.format("kafka").options(**options).load()
+        stream = measured_results(records, run.run, scheduled, run.slo_s)
         self._query = RestartableQuery("results", stream, self._take, trigger=TRIGGER, folder=folder)
         self._read_until_ns = 0
         self._batch_s = time.monotonic()

@@ -27,9 +27,11 @@ from penstock.measures import (
     ranked_distribution,
     slo_share,
 )
+from penstock.results import outcomes_among
 from penstock.rundir import RunDirectory
+from penstock.schedule import events_scheduled
 
-COLUMNS: Final = ("id", "outcome", "terminal", "intended_ns", "sent_ns", "started_ns", "finished_ns")
+COLUMNS: Final = ("id", "run", "outcome", "terminal", "intended_ns", "sent_ns", "started_ns", "finished_ns")
 """Columns of results/*.parquet that measures are taken from."""
 
 
@@ -38,12 +40,14 @@ class RunMeasures(msgspec.Struct, frozen=True, kw_only=True):
     part below zero.
 
     ``redelivered``: results of completed events beyond the first of each id; ``other_outcomes``: terminal results that
-    are not completed; ``unmeasured``: completed ones without id or times. ``histogram``: log bucket → events.
+    are not completed; ``unmeasured``: completed ones without times; ``external``: terminal ones of another run or of no
+    event of the schedule, which count nowhere else. ``histogram``: log bucket → events.
     """
 
     completed: int
     redelivered: int
     unmeasured: int
+    external: int
     other_outcomes: Mapping[str, int]
     slo_s: float
     slo_share: float | None
@@ -76,23 +80,26 @@ def result_files(directory: RunDirectory) -> list[str]:
 
 def measure(directory: RunDirectory) -> RunMeasures:
     """Measures by numpy. Raises PenstockError for an incomplete run directory."""
-    slo_s = directory.spec().slo_s
-    table = pa.concat_tables(pq.read_table(file, columns=list(COLUMNS)) for file in result_files(directory))
-    terminal = table.filter(pc.field("terminal"))
-    completed = terminal.filter(pc.field("outcome") == "completed")
+    spec = directory.spec()
+    # The run's name, the same in millions of rows, is read as a dictionary.
+    tables = (pq.read_table(file, columns=list(COLUMNS), read_dictionary=["run"]) for file in result_files(directory))
+    terminal = pa.concat_tables(tables).filter(pc.field("terminal"))
+    outcomes = outcomes_among(terminal, spec.run, events_scheduled(directory.schedule_file))
+    completed = outcomes.filter(pc.field("outcome") == "completed")
     measured = completed.drop_null()
     times = {name: measured[name].to_numpy() for name in COLUMNS if name.endswith("_ns")}
     events = completions(measured["id"].to_numpy(), **times)
-    counts = terminal["outcome"].value_counts().to_pylist()
+    counts = outcomes["outcome"].value_counts().to_pylist()
     buckets, bucket_counts = histogram(events.latency_s)
-    share = slo_share(events.latency_s, slo_s)
+    share = slo_share(events.latency_s, spec.slo_s)
     ordered_ns = {part: np.sort(events.part_ns(part)) for part in PARTS if len(events.event_id)}
     return RunMeasures(
         completed=len(events.event_id),
         redelivered=events.redelivered,
         unmeasured=len(completed) - len(measured),
+        external=len(terminal) - len(outcomes),
         other_outcomes={entry["values"]: entry["counts"] for entry in counts if entry["values"] != "completed"},
-        slo_s=slo_s,
+        slo_s=spec.slo_s,
         slo_share=None if math.isnan(share) else share,
         parts={part: _distribution(values_ns) for part, values_ns in ordered_ns.items()},
         negative={part: int(np.searchsorted(values_ns, 0)) for part, values_ns in ordered_ns.items()},

@@ -23,6 +23,7 @@ from penstock.errors import PenstockError
 from penstock.process_main import on_termination, process_parser, run_main
 from penstock.records import Result, encode
 from penstock.rundir import RunDirectory
+from penstock.schedule import events_scheduled
 from penstock.settings import Endpoints
 from pipelines.prometheus_query import PrometheusQuery
 from pipelines.publication import Publication
@@ -46,8 +47,8 @@ class Analytics:
             spark,
             self._publication,
             bootstrap=endpoints.require("kafka"),
-            topic=spec.results_topic,
-            slo_s=spec.slo_s,
+            run=spec,
+            scheduled=events_scheduled(directory.schedule_file),
             folder=folder,
         )
         self._prometheus: PrometheusQuery | None = None
@@ -97,7 +98,7 @@ def _warm_up(spark: SparkSession, slo_s: float, folder: Path) -> None:
     def discard(batch: DataFrame, _: int) -> None:
         to_columns(batch)
 
-    writer = measured_results(raw, slo_s).writeStream.trigger(availableNow=True)
+    writer = measured_results(raw, "", 1, slo_s).writeStream.trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(folder / "warm-up-checkpoint"))
     writer.foreachBatch(discard).start().awaitTermination()
 

@@ -65,7 +65,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class Trouble(msgspec.Struct, frozen=True, tag="trouble"):
-    """An error, in one line: nothing can be sent, or a sender was lost."""
+    """An error, in one line: nothing can be sent, a sender was lost, or results are not read any longer."""
 
     message: str
 

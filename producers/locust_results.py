@@ -1,6 +1,7 @@
 """Reads a run's results for Locust: ``python -m producers.locust_results --run DIR``.
 
-It writes one line of JSON (``Batch``) per second and stage to standard output. SIGTERM: read to the end, then exit.
+It writes one line of JSON (``Batch``) per second and stage to standard output, and one (``Trouble``) if it ends by an
+error. SIGTERM: read to the end, then exit.
 It exits at once when its standard input ends: the session that started it has been killed.
 """
 
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +20,11 @@ from penstock.adapters.kafka import assign_from_start, broker_errors, make_consu
 from penstock.clock import NANOS_PER_SECOND
 from penstock.measures import histogram
 from penstock.process_main import process_parser, run_main
-from penstock.records import Result, result_decoder
+from penstock.records import Result, read_result
 from penstock.rundir import RunDirectory
+from penstock.schedule import events_scheduled
 from penstock.settings import Endpoints
-from producers.locust_messages import Batch, in_lines, write_message
+from producers.locust_messages import Batch, Trouble, in_lines, write_message
 
 FLUSH_S: Final = 0.5
 LAST_S: Final = 1.0
@@ -29,21 +32,29 @@ LAST_S: Final = 1.0
 KAFKA_S: Final = 10.0
 
 
-class Batches:
-    """Terminal results by stage and second; of each event, the first one read."""
+STAGE_LENGTH: Final = 100
+"""Longer names of stages are cut: a batch has to fit into a line."""
+TROUBLE_LENGTH: Final = 500
 
-    def __init__(self, slo_s: float) -> None:
+
+class Batches:
+    """Terminal results of the ``scheduled`` events of ``run`` by stage and second; of each event, the first one."""
+
+    def __init__(self, run: str, scheduled: int, slo_s: float) -> None:
+        self._run, self._scheduled = run, scheduled
         self._slo_ns = round(slo_s * NANOS_PER_SECOND)
         self._seen: set[int] = set()
         self._results: dict[tuple[str, int], list[Result]] = {}
 
     def add(self, result: Result) -> None:
-        """Count a result, unless its event has one already."""
-        if not result.terminal or (result.id is not None and result.id in self._seen):
+        """Count a result, unless it is of no event of the run or its event has one already."""
+        if result.run != self._run or result.id is None or not 0 <= result.id < self._scheduled:
             return
-        if result.id is not None:
-            self._seen.add(result.id)
-        self._results.setdefault((result.stage, result.finished_ns // NANOS_PER_SECOND), []).append(result)
+        if not result.terminal or result.id in self._seen:
+            return
+        self._seen.add(result.id)
+        second = result.finished_ns // NANOS_PER_SECOND
+        self._results.setdefault((result.stage[:STAGE_LENGTH], second), []).append(result)
 
     def drain(self) -> Iterator[Batch]:
         """All results since the last call."""
@@ -77,7 +88,7 @@ class Reader:
 
     def __init__(self, directory: RunDirectory, bootstrap: str) -> None:
         spec = directory.spec()
-        self._batches = Batches(spec.slo_s)
+        self._batches = Batches(spec.run, events_scheduled(directory.schedule_file), spec.slo_s)
         self._stopping = False
         self._consumer = make_consumer(bootstrap, f"{spec.run}.locust", fetch_wait_max_ms=100)
         with broker_errors():
@@ -94,7 +105,7 @@ class Reader:
         while not (self._stopping and time.monotonic() - news_s > LAST_S):
             for value in values(self._consumer.consume(1000, 0.1)):
                 news_s = time.monotonic()
-                self._batches.add(result_decoder.decode(value))
+                self._batches.add(read_result(value))
             if time.monotonic() - written_s >= FLUSH_S:
                 written_s = time.monotonic()
                 self._write()
@@ -104,6 +115,17 @@ class Reader:
     def _write(self) -> None:
         for batch in self._batches.drain():
             write_message(batch)
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """Tell Locust of an error that ends the block: its page shows no further result."""
+    try:
+        yield
+    except Exception as error:
+        reason = str(error) or type(error).__name__
+        write_message(Trouble(f"results are not read any longer: {reason}"[:TROUBLE_LENGTH]))
+        raise
 
 
 def exit_with_session() -> None:
@@ -116,6 +138,7 @@ def main() -> int:
     """Entry point; the exit code."""
     given = process_parser("producers.locust_results", __doc__ or "").parse_args()
 
+    @errors_told()
     def work() -> None:
         reader = Reader(RunDirectory.open(given.run), Endpoints().require("kafka"))
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process ends this one by SIGTERM

@@ -8,6 +8,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.connection import DefaultParser
 from redis.retry import Retry
 
 from penstock.errors import PenstockError
@@ -15,8 +16,19 @@ from penstock.errors import PenstockError
 AsyncRedis = redis.asyncio.Redis
 RedisError = redis.RedisError
 
-REDIS_AWAY: Final = (redis.ConnectionError, redis.TimeoutError, redis.exceptions.ReadOnlyError)
-"""What a call raises while Redis is away or starting (BusyLoadingError is a ConnectionError): try again later."""
+REDIS_AWAY: Final = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.exceptions.ReadOnlyError,
+    redis.exceptions.OutOfMemoryError,
+)
+"""What a call raises while Redis is away or starting (BusyLoadingError is a ConnectionError), or takes no writes since
+its disk or its memory is full: try again later.
+"""
+
+# For a write that is refused since the disk is full the client library raises a ResponseError, as for a wrong command.
+# All its parsers, also those for event loops, look error codes up in this one table.
+DefaultParser.EXCEPTION_CLASSES["MISCONF"] = redis.exceptions.ReadOnlyError
 
 
 def redis_client(url: str, timeout_s: float) -> redis.Redis:

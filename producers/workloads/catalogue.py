@@ -131,8 +131,14 @@ class AtRate(Workload):
 
     @cached_property
     def factor(self) -> float:
-        """Factor of the rates."""
-        return self.mean_per_s / float(rates_per_s(self.shape).mean())
+        """Factor of the rates. Raises PenstockError for a workload without an event."""
+        mean_per_s = float(rates_per_s(self.shape).mean())
+        if not mean_per_s:
+            raise PenstockError(
+                f"{self.of}: all its rates are 0; leave the rate out or name another workload: "
+                f"nothing can be scaled to {self.mean_per_s:g} events/s"
+            )
+        return self.mean_per_s / mean_per_s
 
     def rate_at(self, time_s: npt.ArrayLike) -> Floats:
         """The other workload's rate, scaled."""

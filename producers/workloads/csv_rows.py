@@ -4,7 +4,7 @@ import csv
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from penstock.errors import PenstockError
@@ -39,9 +39,12 @@ def number_in(text: str) -> float:
 
 
 def time_in(text: str) -> float:
-    """The time in a cell, seconds, from a number or ISO 8601 date and time; NaN if there is none."""
+    """The time in a cell, seconds, from a number or ISO 8601 date and time; NaN if there is none. A time without offset
+    is UTC: on a machine's own clock a trace would have a gap, or go back, where summer time changes.
+    """
     time_s = number_in(text)
     if math.isnan(time_s):
         with suppress(ValueError):
-            return datetime.fromisoformat(text).timestamp()
+            at = datetime.fromisoformat(text)
+            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     return time_s

@@ -4,9 +4,7 @@ Each row's rate holds until the next row's time, as monitoring systems record it
 """
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Final, NamedTuple, NoReturn
@@ -16,7 +14,7 @@ import numpy.typing as npt
 
 from penstock.errors import PenstockError
 from producers.workloads.contract import Floats, Workload, positive
-from producers.workloads.csv_rows import number_in, rows_of
+from producers.workloads.csv_rows import number_in, rows_of, time_in
 
 TIMES: Final = ("time_s", "timestamp")
 """Columns of times, by name."""
@@ -61,8 +59,8 @@ class Trace(FromFile):
     """Rates from ``column`` of the CSV file ``path``, whose first line names the columns.
 
     Without a column of times each row lasts ``row_s`` seconds. With one (``time_column``, else ``time_s`` or
-    ``timestamp`` if there is one; seconds, or ISO 8601 date and time; ascending) the first row is time 0, and the last
-    row lasts as long as the one before it, or ``row_s`` where it is the only one.
+    ``timestamp`` if there is one; seconds, or ISO 8601 date and time, in UTC unless it has an offset; ascending) the
+    first row is time 0, and the last row lasts as long as the one before it, or ``row_s`` where it is the only one.
     """
 
     path: str
@@ -125,10 +123,7 @@ class Trace(FromFile):
         return rate
 
     def _time_s(self, line: int, column: str, text: str) -> float:
-        time_s = number_in(text)
-        if math.isnan(time_s):
-            with suppress(ValueError):
-                time_s = datetime.fromisoformat(text).timestamp()
+        time_s = time_in(text)
         if not math.isfinite(time_s):
             self._fail(line, f"{column} {text!r} is not a time", "write seconds or ISO 8601 date and time")
         return time_s

@@ -13,9 +13,10 @@ from penstock.clock import NANOS_PER_SECOND
 from penstock.contracts import ReplicaEvent
 from penstock.errors import PenstockError
 from penstock.measures import Completions, Floats, Ints, completions, replicas_over_time
+from penstock.results import outcomes_among
 from penstock.rundir import Manifest, RunDirectory, read_lines
 from penstock.runspec import FaultRecord
-from penstock.schedule import Schedule
+from penstock.schedule import Schedule, events_scheduled
 from penstock.systems import QueueSystem
 from report.analysis.decisions import Step, steps
 from report.analysis.needed import needed_replicas
@@ -123,9 +124,7 @@ class RunData:
 
     def outcomes_among(self, results: pa.Table) -> pa.Table:
         """Those of ``results`` that are terminal results of scheduled events of this run."""
-        scheduled, ids = pq.read_metadata(self.directory.schedule_file).num_rows, results["id"]
-        inside = pc.fill_null(pc.and_(pc.greater_equal(ids, 0), pc.less(ids, scheduled)), False)
-        return results.filter(pc.and_(inside, pc.and_(pc.equal(results["run"], self.spec.run), results["terminal"])))
+        return outcomes_among(results, self.spec.run, events_scheduled(self.directory.schedule_file))
 
     def completions(self) -> Completions:
         """Earliest terminal result of each completed event."""

@@ -31,6 +31,7 @@ class Member:
             worker=WorkerSpec(),
             assignor=PlanAssignor("", run.spec.group, name),
             on_revoke=dict,
+            on_uncommitted=lambda _: None,
             on_lost=lambda: None,
             on_assign=self.assignments.append,
         )

@@ -1,8 +1,13 @@
 """The ledger on a real Redis: exactly once, whoever books and however often."""
 
+import resource
 import secrets
+import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from itertools import count
+from pathlib import Path
 
 import pytest
 import redis
@@ -11,6 +16,7 @@ from consumers.ledger import Booking, Ledger, keys
 from penstock.adapters.redis import REDIS_AWAY
 from penstock.settings import Endpoints
 from tests.consumers.observed_run import balance_cents
+from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.live
 
@@ -87,6 +93,56 @@ def test_erasing_leaves_nothing(services: Endpoints) -> None:
         opened.erase()
         assert client.exists(*keys(key)) == 0
     opened.close()
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[tuple[str, int]]:
+    """The URL and the process of a Redis that writes all to its file, as the local world's does. Its limit for files is
+    the size of its disk.
+    """
+    address = tmp_path / "socket"
+    config = ("port 0", f"unixsocket {address}", f"dir {tmp_path}", "appendonly yes", "appendfsync everysec", 'save ""')
+    (tmp_path / "redis.conf").write_text("\n".join(config))
+    # The kernel signals a write beyond the limit besides refusing it.
+    start = f"trap '' XFSZ; exec redis-server {tmp_path / 'redis.conf'} > /dev/null"
+    process = subprocess.Popen(["sh", "-c", start])
+    try:
+        url = f"unix://{address}"
+        eventually(lambda: answers(url), within_s=30)
+        yield url, process.pid
+    finally:
+        process.kill()
+        process.wait()
+
+
+def answers(url: str) -> bool:
+    with suppress(*REDIS_AWAY), redis.Redis.from_url(url) as client:
+        return bool(client.ping())
+    return False
+
+
+def test_a_redis_whose_disk_or_memory_is_full_is_waited_for(own_redis: tuple[str, int]) -> None:
+    url, pid = own_redis
+    ledger = Ledger(url, "penstock:full:ledger")
+    numbers = count()
+
+    def refused() -> bool:
+        try:
+            ledger.book([booking(next(numbers))])
+        except REDIS_AWAY:
+            return True
+        return False
+
+    with closing(ledger), redis.Redis.from_url(url) as client:
+        assert not refused()
+        limits = resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        eventually(refused, within_s=30)  # the write that finds the disk full is in memory all the same
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits)
+        eventually(lambda: not refused(), within_s=30)
+        client.config_set("maxmemory", 1)
+        assert refused()
+        client.config_set("maxmemory", 0)
+        assert not refused()
 
 
 def test_an_absent_redis_is_told_at_once_so_that_the_worker_can_decide() -> None:

@@ -280,13 +280,15 @@ class GroupClient:
         worker: Any,
         assignor: PlanAssignor,
         on_revoke: Callable[[], Mapping[TopicPartition, OffsetAndMetadata]],
+        on_uncommitted: Callable[[Mapping[TopicPartition, OffsetAndMetadata]], None],
         on_lost: Callable[[], None],
         on_assign: Callable[[set[TopicPartition]], None],
     ) -> None:
         del bootstrap
         self._name, self._group, self._topic = client_id, group, topic
         self._assignor = assignor
-        self._on_revoke, self._on_lost, self._on_assign = on_revoke, on_lost, on_assign
+        self._on_revoke, self._on_uncommitted = on_revoke, on_uncommitted
+        self._on_lost, self._on_assign = on_lost, on_assign
         self._session_ns = round(worker.session_timeout_s * SECOND)
         self._heartbeat_s = worker.heartbeat_s
         self._member_id, self._generation = "", -1
@@ -480,7 +482,7 @@ class GroupClient:
             try:
                 self._ask("commit on revoke", lambda: coordinator.commit(member_id, generation, wanted))
             except KafkaConnectionError:
-                return
+                self._on_uncommitted(offsets)
 
     def _beat(self) -> None:
         coordinator = self.broker.group(self._group)

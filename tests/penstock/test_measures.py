@@ -2,6 +2,7 @@
 
 import math
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,8 +14,10 @@ from penstock.contracts import ReplicaEvent
 from penstock.measures import (
     BUCKET_FLOOR_S,
     BUCKET_RATIO,
+    LATE_SHARE,
     NEVER,
     PERCENTILES,
+    Bools,
     Floats,
     Ints,
     bootstrap_interval,
@@ -24,6 +27,7 @@ from penstock.measures import (
     conservation,
     histogram,
     histogram_percentiles,
+    late_spans,
     merged,
     missed_seconds,
     nearest_ranks,
@@ -281,3 +285,46 @@ def test_a_bootstrap_interval_contains_the_mean_and_is_the_same_each_time() -> N
 def test_late_times_that_follow_each_other_closely_are_one_period() -> None:
     assert merged([(1.0, 1.5), (4.5, 5.0), (8.1, 9.0)]) == [(1.0, 5.0), (8.1, 9.0)]
     assert merged([]) == []
+
+
+def late_spans_second_by_second(intended_s: Floats, late: Bools) -> list[tuple[float, float]]:
+    """The definition, word for word."""
+    second = np.floor(intended_s)
+    spans = []
+    for each in np.unique(second).tolist():
+        times_s = intended_s[(second == each) & late]
+        if len(times_s) > LATE_SHARE * np.count_nonzero(second == each):
+            spans.append((float(times_s.min()), float(times_s.max())))
+    return spans
+
+
+@given(st.integers(0, 1200), st.floats(0, 1), st.integers(0, 2**32 - 1))
+def test_late_spans_are_those_of_every_second_by_itself(events: int, share: float, seed: int) -> None:
+    draws = np.random.default_rng(seed)
+    intended_s, late = draws.uniform(-1, 4, events), draws.random(events) < share**6
+    assert late_spans(intended_s, late) == late_spans_second_by_second(intended_s, late)
+
+
+def test_a_second_is_disturbed_by_more_than_one_late_event_in_a_hundred() -> None:
+    intended_s = np.arange(300) / 100
+    late = np.isin(np.arange(300), (110, 250, 251))
+    assert late_spans(intended_s, late) == [(2.5, 2.51)]
+
+
+class Counted(np.ndarray[Any, Any]):
+    """An array that counts the elements that are calculated with."""
+
+    elements = 0
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        Counted.elements += max(np.size(each) for each in inputs)
+        plain = [each.view(np.ndarray) if isinstance(each, Counted) else each for each in inputs]
+        found = getattr(ufunc, method)(*plain, **options)
+        return found.view(Counted) if isinstance(found, np.ndarray) else found
+
+
+def test_late_spans_look_at_an_event_as_often_however_many_seconds_there_are() -> None:
+    intended_s = np.arange(1000.0).view(Counted)
+    Counted.elements = 0
+    assert len(late_spans(intended_s, np.ones(1000, dtype=np.bool_))) == 1000
+    assert 0 < Counted.elements < 20 * len(intended_s)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.schedule import Schedule
+from penstock.schedule import Schedule, events_scheduled
 
 
 def schedule() -> Schedule:
@@ -31,12 +31,18 @@ def test_arrivals_are_counted_by_whole_second() -> None:
     assert schedule().arrivals_per_second().tolist() == [2, 1, 0]
 
 
+def test_its_events_are_counted_without_reading_them(tmp_path: Path) -> None:
+    schedule().write(tmp_path / "a.parquet")
+    assert events_scheduled(tmp_path / "a.parquet") == len(schedule()) == 3
+
+
 def test_a_missing_schedule_and_another_parquet_file_are_refused(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pytest.raises(PenstockError, match="no schedule there"):
-        Schedule.read(tmp_path / "none.parquet")
+    for read in (Schedule.read, events_scheduled):
+        with pytest.raises(PenstockError, match="no schedule there"):
+            read(tmp_path / "none.parquet")
     pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
     with pytest.raises(PenstockError, match="not a schedule of Penstock"):
         Schedule.read(tmp_path / "other.parquet")

@@ -3,14 +3,18 @@
 import gc
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
 from penstock.records import Result
+from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec, ScalerSpec
+from penstock.schedule import Schedule
 from pipelines.session import spark_session
 
 SOCKETS = "ignore:unclosed <socket.socket .*127.0.0.1:ResourceWarning"
@@ -60,6 +64,24 @@ def make_result() -> Callable[..., Result]:
             "worker": "w1",
         }
         return Result(**(fields | given))
+
+    return make
+
+
+EVENTS = 7000
+"""In the schedule of each test's run."""
+
+
+@pytest.fixture(scope="session")
+def make_directory(make_spec: Callable[..., RunSpec]) -> Callable[..., RunDirectory]:
+    """The directory of a run that is prepared: specification and schedule."""
+
+    def make(path: Path, run: str) -> RunDirectory:
+        directory = RunDirectory(path)
+        directory.results_folder.mkdir(parents=True)
+        directory.write(directory.spec_file, make_spec(run))
+        Schedule(np.zeros(EVENTS, np.int64), np.zeros(EVENTS, np.int16), 15.0).write(directory.schedule_file)
+        return directory
 
     return make
 

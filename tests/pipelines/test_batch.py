@@ -11,12 +11,13 @@ from pyspark.sql import SparkSession
 from penstock.errors import PenstockError
 from penstock.records import Result
 from penstock.rundir import RunDirectory
-from penstock.runspec import RunSpec
 from pipelines import batch, run_measures
+from tests.pipelines.conftest import EVENTS
 
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
+        ("run", pa.string()),
         ("outcome", pa.string()),
         ("terminal", pa.bool_()),
         ("intended_ns", pa.int64()),
@@ -29,11 +30,8 @@ SCHEMA = pa.schema(
 
 
 @pytest.fixture
-def directory(tmp_path: Path, make_spec: Callable[..., RunSpec]) -> RunDirectory:
-    directory = RunDirectory(tmp_path)
-    directory.results_folder.mkdir()
-    directory.write(directory.spec_file, make_spec("batch"))
-    return directory
+def directory(tmp_path: Path, make_directory: Callable[..., RunDirectory]) -> RunDirectory:
+    return make_directory(tmp_path, "test")
 
 
 def write(directory: RunDirectory, results: list[Result], files: int = 1) -> None:
@@ -57,14 +55,38 @@ def test_spark_gives_the_numbers_of_numpy(
     results += [make_result(5000 + i, start, outcome="failed") for i in range(7)]
     results += [make_result(None, start, outcome="failed", reason="unreadable"), make_result(None, start)]
     results += [make_result(6000, start, outcome="rejected"), make_result(6001, start, terminal=False)]
+    results += [make_result(6002, start, sent_ns=None)]
     rng.shuffle(results)
     write(directory, results, files=3)
 
     by_numpy = run_measures.measure(directory)
     assert (by_numpy.completed, by_numpy.redelivered, by_numpy.unmeasured) == (4005, 300, 1)
-    assert by_numpy.other_outcomes == {"failed": 8, "rejected": 1}
+    assert by_numpy.other_outcomes == {"failed": 7, "rejected": 1}
+    assert by_numpy.external == 2
     assert by_numpy.negative["latency"] == 4
     assert batch.measure(spark, directory) == by_numpy
+
+
+def test_only_results_of_the_run_and_its_schedule_count(
+    spark: SparkSession, directory: RunDirectory, make_result: Callable[..., Result]
+) -> None:
+    results = [make_result(1, 10**18, 200_000_000), make_result(EVENTS - 1, 10**18, 300_000_000)]
+    results += [make_result(1, 10**18 - 1, 9), make_result(3, 10**18, 9_000_000_000)]
+    results[2:] = [msgspec.structs.replace(result, run="another") for result in results[2:]]
+    results += [make_result(EVENTS, 10**18, outcome="failed"), make_result(-1, 10**18), make_result(None, 10**18)]
+    write(directory, results)
+    by_numpy = run_measures.measure(directory)
+    assert (by_numpy.completed, by_numpy.redelivered, by_numpy.unmeasured) == (2, 0, 0)
+    assert (by_numpy.other_outcomes, by_numpy.external) == ({}, 5)
+    assert (by_numpy.parts["latency"].p50_s, by_numpy.parts["latency"].max_s) == (0.2, 0.3)
+    assert batch.measure(spark, directory) == by_numpy
+
+
+def test_a_run_without_its_schedule_is_refused(directory: RunDirectory, make_result: Callable[..., Result]) -> None:
+    write(directory, [make_result(1, 10**18)])
+    directory.schedule_file.unlink()
+    with pytest.raises(PenstockError, match=r"schedule\.parquet: no schedule there"):
+        run_measures.measure(directory)
 
 
 def test_a_run_in_which_nothing_completed_has_no_latency(
@@ -97,5 +119,5 @@ def test_a_torn_results_file_is_named(directory: RunDirectory) -> None:
 
 def test_some_other_table_is_not_taken_for_results(directory: RunDirectory) -> None:
     pq.write_table(pa.table({"id": [1]}), directory.results_folder / "part-0.parquet")
-    with pytest.raises(PenstockError, match="lacks finished_ns, intended_ns, outcome"):
+    with pytest.raises(PenstockError, match="lacks finished_ns, intended_ns, outcome, run"):
         run_measures.measure(directory)

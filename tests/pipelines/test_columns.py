@@ -58,22 +58,28 @@ def test_whole_nanoseconds_become_the_seconds_of_numpy(spark: SparkSession) -> N
     np.testing.assert_array_equal(found["s"].to_numpy(), nanos / 1e9)
 
 
-def test_results_are_measured_and_what_is_none_is_left_out(spark: SparkSession, make_result: MakeResult) -> None:
+def test_results_are_measured_and_what_is_none_of_the_run_is_left_out(
+    spark: SparkSession, make_result: MakeResult
+) -> None:
     texts = [
         encode(make_result(1, 10**18, 500_000_000)).decode(),
         encode(make_result(2, 10**18, 500_000_001)).decode(),
         encode(make_result(3, 10**18, -20_000_000)).decode(),
         encode(make_result(4, 10**18, outcome="failed")).decode(),
-        encode(make_result(None, 10**18, outcome="failed", reason="unreadable")).decode(),
+        encode(make_result(0, 10**18)).decode(),
         encode(make_result(5, 10**18, terminal=False)).decode(),
+        encode(make_result(5, 10**18, run="another")).decode(),
+        encode(make_result(6, 10**18)).decode(),
+        encode(make_result(-1, 10**18)).decode(),
+        encode(make_result(None, 10**18, outcome="failed", reason="unreadable")).decode(),
         "not JSON",
         '{"id": "seven"}',
         "",
     ]
     raw = spark.createDataFrame([(text,) for text in texts], "value string")
-    found = to_columns(measured_results(raw, slo_s=0.5))
-    assert found.event_id.tolist() == [1, 2, 3, 4, -1]
-    assert found.bucket.tolist() == [*bucket_of([0.5, 0.500000001, -0.02]).tolist(), -1, -1]
-    assert found.met.tolist() == [True, False, True, False, False]
+    found = to_columns(measured_results(raw, "test", 6, slo_s=0.5))
+    assert found.event_id.tolist() == [1, 2, 3, 4, 0]
+    assert found.bucket.tolist() == [*bucket_of([0.5, 0.500000001, -0.02]).tolist(), -1, int(bucket_of(0.05))]
+    assert found.met.tolist() == [True, False, True, False, True]
     assert found.finished_ns.tolist() == [10**18] * 5
     assert set(found.stage) == {"payments"}

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 from penstock.errors import PenstockError
 from penstock.records import Result
 from penstock.rundir import RunDirectory
-from penstock.runspec import RunSpec
 from pipelines.command import register
 
 
@@ -24,11 +23,10 @@ def app() -> typer.Typer:
 
 
 @pytest.fixture
-def run(tmp_path: Path, make_spec: Callable[..., RunSpec], make_result: Callable[..., Result]) -> Path:
-    directory = RunDirectory(tmp_path / "a-run")
-    directory.results_folder.mkdir(parents=True)
-    directory.write(directory.spec_file, make_spec("a-run"))
+def run(tmp_path: Path, make_directory: Callable[..., RunDirectory], make_result: Callable[..., Result]) -> Path:
+    directory = make_directory(tmp_path / "a-run", "test")
     rows = [msgspec.structs.asdict(make_result(i, 10**18, (i + 1) * 100_000_000)) for i in range(10)]
+    rows.append(msgspec.structs.asdict(make_result(3, 10**18, 1, run="another")))
     pq.write_table(pa.Table.from_pylist(rows), directory.results_folder / "part-0.parquet")
     return directory.path
 
@@ -36,7 +34,7 @@ def run(tmp_path: Path, make_spec: Callable[..., RunSpec], make_result: Callable
 def test_measures_are_printed_as_a_table(app: typer.Typer, run: Path) -> None:
     answer = CliRunner().invoke(app, ["measures", str(run)], env={"COLUMNS": "100"})
     assert answer.exit_code == 0, answer.output
-    assert "10 events completed, 50.00 % of them within 500 ms; 0 redelivered" in answer.output
+    assert "10 events completed, 50.00 % of them within 500 ms; 0 redelivered, 1 external" in answer.output
     assert "queueing" in answer.output
 
 

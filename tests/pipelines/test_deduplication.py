@@ -51,9 +51,3 @@ def test_a_later_duplicate_changes_nothing() -> None:
     earliest.absorb(ids(5), marks([1000], [60]))
     added, removed = earliest.absorb(ids(5, 5), marks([2000, 1000], [70, 60]))
     assert added.size == removed.size == 0
-
-
-def test_results_without_an_id_all_count() -> None:
-    added, removed = EarliestResults().absorb(ids(-1, 3, -1), marks([7, 8, 7], [1, 2, 1]))
-    assert sorted(added[0].tolist()) == [7, 7, 8]
-    assert removed.size == 0

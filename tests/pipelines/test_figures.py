@@ -52,7 +52,7 @@ def test_an_earlier_result_that_comes_later_moves_the_event_to_its_second() -> N
 
 def test_a_batch_that_is_run_again_is_left_out() -> None:
     figures = StageFigures()
-    batch = columns([-1, -1], [100 * SECOND] * 2, [np.nan, np.nan])
+    batch = columns([1, 2], [100 * SECOND] * 2, [np.nan, np.nan])
     assert figures.merge(4, batch)
     assert not figures.merge(4, batch)
     assert figures.totals["payments"].failed == 2
@@ -60,7 +60,7 @@ def test_a_batch_that_is_run_again_is_left_out() -> None:
 
 def test_failures_are_counted_apart_and_have_no_latency() -> None:
     figures = StageFigures()
-    figures.merge(0, columns([1, 2, 2, -1, -1], [100 * SECOND] * 5, [0.1, np.nan, np.nan, np.nan, np.nan]))
+    figures.merge(0, columns([1, 2, 2, 3, 4], [100 * SECOND] * 5, [0.1, np.nan, np.nan, np.nan, np.nan]))
     total = figures.totals["payments"]
     assert (total.completed, total.failed, total.slo_share) == (1, 3, 1.0)
 

@@ -22,8 +22,8 @@ from penstock.adapters.topics import admin_client
 from penstock.measures import PERCENTILE_FIELDS, bucket_of, bucket_upper_s, completions, histogram, percentiles_s
 from penstock.records import Result, encode
 from penstock.rundir import RunDirectory
-from penstock.runspec import RunSpec
 from penstock.settings import Endpoints, Folders
+from tests.pipelines.conftest import EVENTS
 from tests.pipelines.process import START_TIMEOUT_S, analytics, end
 from tests.support.eventually import eventually
 
@@ -33,21 +33,22 @@ MakeResult = Callable[..., Result]
 
 
 @pytest.fixture
-def directory(tmp_path: Path, services: Endpoints, make_spec: Callable[..., RunSpec]) -> Iterator[RunDirectory]:
+def directory(
+    tmp_path: Path, services: Endpoints, make_directory: Callable[..., RunDirectory]
+) -> Iterator[RunDirectory]:
     """A run's directory, with its results topic."""
-    spec = make_spec(f"stream-{secrets.token_hex(4)}")
-    directory = RunDirectory(tmp_path / spec.run)
-    directory.path.mkdir()
-    directory.write(directory.spec_file, spec)
+    name = f"stream-{secrets.token_hex(4)}"
+    directory = make_directory(tmp_path / name, name)
+    spec = directory.spec()
     admin = admin_client(services.kafka)
     admin.create_topics([NewTopic(spec.results_topic, 1, 1)])[spec.results_topic].result(10)
     yield directory
     admin.delete_topics([spec.results_topic])[spec.results_topic].result(60)
 
 
-def synthetic(make_result: MakeResult, events: int, start_ns: int) -> list[Result | bytes]:
+def synthetic(make_result: MakeResult, run: str, events: int, start_ns: int) -> list[Result | bytes]:
     """What at-least-once delivery makes of ``events`` events over 15 s: some twice (a third of those with the earlier
-    one last), some failed, one unreadable, and a text that is no result.
+    one last), some failed; and texts that are no result of ``run``.
     """
     rng = np.random.default_rng(11)
     finished_ns = start_ns + np.sort(rng.integers(0, 15 * SECOND, events))
@@ -55,7 +56,7 @@ def synthetic(make_result: MakeResult, events: int, start_ns: int) -> list[Resul
     latency_ns[:20] = -np.arange(20) * 1_000_000
     sent: list[tuple[int, Result | bytes]] = []
     for i in range(events):
-        first = make_result(i, int(finished_ns[i]), int(latency_ns[i]))
+        first = make_result(i, int(finished_ns[i]), int(latency_ns[i]), run=run)
         delay_ns = int(rng.integers(SECOND // 10, 4 * SECOND))
         if i % 50 == 0:
             again = msgspec.structs.replace(first, finished_ns=first.finished_ns + delay_ns, attempt=2, worker="w2")
@@ -65,7 +66,12 @@ def synthetic(make_result: MakeResult, events: int, start_ns: int) -> list[Resul
             sent.append((first.finished_ns, msgspec.structs.replace(first, outcome="failed", reason="bad signature")))
         else:
             sent.append((first.finished_ns, first))
-    sent += [(start_ns, make_result(None, start_ns, outcome="failed", reason="unreadable")), (start_ns, b"no result")]
+    foreign = (
+        make_result(None, start_ns, run=run, outcome="failed", reason="unreadable"),
+        make_result(EVENTS, start_ns, run=run),
+        make_result(0, start_ns, run="another"),
+    )
+    sent += [(start_ns, encode(result)) for result in foreign] + [(start_ns, b"no result")]
     return [record for _, record in sorted(sent, key=lambda item: item[0])]
 
 
@@ -111,7 +117,7 @@ def test_streaming_figures_are_those_of_numpy(
     services: Endpoints, directory: RunDirectory, make_result: MakeResult
 ) -> None:
     spec = directory.spec()
-    records = synthetic(make_result, events=5000, start_ns=time.time_ns() - 20 * SECOND)
+    records = synthetic(make_result, spec.run, events=5000, start_ns=time.time_ns() - 20 * SECOND)
     with analytics(directory, services) as process:
         publish(services, spec.results_topic, records, seconds=4)
         (target,) = (directory.path / "targets").glob("*.json")
@@ -131,7 +137,7 @@ def test_it_survives_a_broker_that_is_away_for_five_seconds(
     local_services: LocalServices, services: Endpoints, directory: RunDirectory, make_result: MakeResult
 ) -> None:
     spec = directory.spec()
-    records = synthetic(make_result, events=3000, start_ns=time.time_ns() - 20 * SECOND)
+    records = synthetic(make_result, spec.run, events=3000, start_ns=time.time_ns() - 20 * SECOND)
     with analytics(directory, services) as process:
         publish(services, spec.results_topic, records[:1500], seconds=2)
         local_services.stop_service("kafka")
@@ -147,7 +153,7 @@ def test_killed_and_started_again_it_gives_the_same_figures(
     services: Endpoints, directory: RunDirectory, make_result: MakeResult
 ) -> None:
     spec = directory.spec()
-    records = synthetic(make_result, events=3000, start_ns=time.time_ns() - 20 * SECOND)
+    records = synthetic(make_result, spec.run, events=3000, start_ns=time.time_ns() - 20 * SECOND)
     with analytics(directory, services):
         publish(services, spec.results_topic, records[:2000], seconds=3)
     with analytics(directory, services) as process:
@@ -158,10 +164,9 @@ def test_killed_and_started_again_it_gives_the_same_figures(
 
 @pytest.mark.live
 def test_a_topic_that_does_not_exist_ends_with_one_clear_line(
-    tmp_path: Path, services: Endpoints, make_spec: Callable[..., RunSpec]
+    tmp_path: Path, services: Endpoints, make_directory: Callable[..., RunDirectory]
 ) -> None:
-    directory = RunDirectory(tmp_path)
-    directory.write(directory.spec_file, make_spec("stream-without-topic"))
+    make_directory(tmp_path, "stream-without-topic")
     answer = subprocess.run(
         [sys.executable, "-m", "pipelines.stream", "--run", str(tmp_path)],
         env=os.environ | {"PENSTOCK_KAFKA": services.kafka, "PENSTOCK_JARS": str(Folders().jars.absolute())},

@@ -58,7 +58,7 @@ def test_locusts_percentiles_are_the_measures_own_within_one_bucket(count: int) 
     draws = np.random.default_rng(count)
     latency_s = draws.lognormal(-2, 1.5, count)
     finished_ns = START_NS + draws.integers(0, 30 * NANOS_PER_SECOND, count)
-    stats, batches = RequestStats(), Batches(slo_s=0.5)
+    stats, batches = RequestStats(), Batches("r", 20_000, slo_s=0.5)
     bridge = Bridge(stats)
     for number, (seconds, finished) in enumerate(zip(latency_s.tolist(), finished_ns.tolist(), strict=True)):
         batches.add(result(number, seconds, finished_ns=finished))
@@ -117,7 +117,7 @@ def test_the_last_ten_seconds_are_those_of_locusts_chart(monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("log_buckets")
 def test_a_result_counts_once_and_what_did_not_complete_is_a_failure_without_a_latency() -> None:
-    batches, stats = Batches(slo_s=0.5), RequestStats()
+    batches, stats = Batches("r", 20_000, slo_s=0.5), RequestStats()
     batches.add(result(1, 0.1))
     batches.add(result(1, 9.0))
     batches.add(msgspec.structs.replace(result(2, 0.1), terminal=False))

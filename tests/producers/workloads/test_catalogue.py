@@ -1,6 +1,7 @@
 """Workloads: the published figures, formulas, traces, and the text that names them."""
 
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import PenstockError
 from producers.workloads import Playback, Trace, parse_workload
-from producers.workloads.catalogue import WORKLOADS, describe, example
+from producers.workloads.catalogue import WORKLOADS, AtRate, describe, example
 from producers.workloads.contract import rates_per_s
 from producers.workloads.published import BinpackWorkload1, NycTaxi
 from producers.workloads.synthetic import Constant, OnOff, Sinusoid, Step
@@ -155,6 +156,23 @@ def test_a_trace_may_have_calendar_times(tmp_path: Path) -> None:
     assert rates_per_s(made).tolist() == [1, 1, 4, 4]
 
 
+@pytest.mark.parametrize("day", ["2026-03-29", "2026-10-25"])
+def test_calendar_times_without_offset_are_the_same_everywhere_also_where_summer_time_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: str
+) -> None:
+    rows = "".join(f"{day} {minutes // 60:02}:{minutes % 60:02}:00,{minutes}\n" for minutes in range(30, 240, 30))
+    try:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+            time.tzset()
+            made = trace(tmp_path, "timestamp,rate_per_s\n" + rows)
+            with_offset = trace(tmp_path, f"timestamp,rate_per_s\n{day}T00:00:00+02:00,1\n{day}T00:00:00+01:00,1\n")
+    finally:
+        time.tzset()
+    assert made.rows.start_s.tolist() == [1800.0 * row for row in range(7)]
+    assert with_offset.rows.start_s.tolist() == [0.0, 3600.0]
+
+
 def test_rows_of_a_trace_may_last_longer_than_a_second(tmp_path: Path) -> None:
     assert rates_per_s(trace(tmp_path, "rate_per_s\n1\n2\n", ",row_s=2")).tolist() == [1, 1, 2, 2]
 
@@ -188,6 +206,12 @@ def test_a_broken_trace_is_refused_with_file_line_and_value(
         trace(tmp_path, text, parameters)
     assert "load.csv" in str(refused.value)
     assert message in str(refused.value)
+
+
+def test_a_load_without_an_event_has_no_shape_for_another_rate(tmp_path: Path) -> None:
+    nothing = trace(tmp_path, "rate_per_s\n0\n0\n")
+    with pytest.raises(PenstockError, match=r"load\.csv: all its rates are 0; leave the rate out or name another"):
+        rates_per_s(AtRate(f"trace:path={nothing.path}", 100.0))
 
 
 def test_a_missing_or_binary_trace_is_refused(tmp_path: Path) -> None:
