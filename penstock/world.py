@@ -38,8 +38,8 @@ class PreparedRun(Protocol):
 class World(AbstractContextManager["World"]):
     """One run at a time: prepare it; start, (inject), wait, drain, collect it as ``run``; close.
 
-    ``with`` starts the shared services, and stops them at the end unless some were up before. ``close`` may be called at
-    any point, also after Ctrl-C, and leaves nothing of the run behind.
+    ``with`` starts the shared services, and stops them at the end unless some were up before. ``close`` may be called
+    at any point, also after Ctrl-C, and leaves nothing of the run behind.
     """
 
     _run: PreparedRun | None = None
