@@ -28,6 +28,7 @@ from penstock.adapters.kubernetes.deployment import Deployment
 from penstock.adapters.process_manager import base_environment
 from penstock.errors import PenstockError
 from penstock.function_messages import FunctionReport
+from penstock.log_once import LogOnce
 from penstock.openfaas import NAMESPACE, DeployedFunction, FunctionDeployment
 from penstock.sockets import excess_bytes
 
@@ -38,6 +39,8 @@ FRESH_S: Final = 0.05
 """HAProxy's counts are read again after this long, however often they are asked for."""
 WATCH_S: Final = 0.2
 SAVE_S: Final = 0.02
+SAVE_AGAIN_S: Final = 1.0
+"""Until the record is saved again after it could not be."""
 COUNT_S: Final = 1.0
 """How old HAProxy's counts in the metrics may be."""
 STOP_S: Final = 10.0
@@ -106,6 +109,10 @@ class ControlPlane:
         self._fleets: dict[str, FunctionReplicas] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._save_trouble = LogOnce(log, "the record is not saved, retried: %s", level=logging.ERROR)
+        self._routed = False
+        """Whether HAProxy has the routes of the record; not while they are being set."""
+        self._plane_trouble = LogOnce(log, "haproxy is not restored, retried: %s", level=logging.ERROR)
         self._slots: dict[str, Slot] = {}
         self._slots_at = 0.0
         self._slots_lock = asyncio.Lock()
@@ -133,7 +140,8 @@ class ControlPlane:
             await self.plane.start()
         for function in self._record.functions.values():
             await self._recall(function)
-            self._run(function)
+            self._fleets[function.name] = self._make_fleet(function)
+            self._run(self._fleets[function.name])
         self._log_socket = await read_request_log(self.state / "requests.sock", self._meters.take, self._fleets)
         await self.plane.accept(True)
         await self._route()
@@ -166,7 +174,8 @@ class ControlPlane:
 
     async def deploy(self, deployment: FunctionDeployment) -> None:
         """Add a function, after one of its name that is being deleted. PenstockError: name in use or invalid, unknown
-        image, wrong environment, unknown secret, unsupported field, no free slot.
+        image, wrong environment, unknown secret, unsupported field, no free slot. DataPlaneAwayError, OSError: nothing
+        is deployed.
         """
         self._check(deployment)
         until_s = time.monotonic() + DELETED_S
@@ -183,10 +192,18 @@ class ControlPlane:
             fleet=deployment.service, deployment=deployment, slot=slot, target=0, created_ns=time.time_ns()
         )
         record.target = record.least
-        self._record.functions[record.name] = record
-        await self._route()
-        self._save()
-        self._run(record)
+        fleet = self._make_fleet(record)
+        # Both at once: requests that come while HAProxy is asked find both. Replicas start only after that.
+        self._record.functions[record.name], self._fleets[record.name] = record, fleet
+        try:
+            await self._route()
+            self._save()
+        except BaseException:
+            del self._record.functions[record.name], self._fleets[record.name]
+            self._routed = False  # HAProxy and the file may have it already
+            self._changed.set()
+            raise
+        self._run(fleet)
 
     async def update(self, deployment: FunctionDeployment) -> None:
         """Change a function: new replicas replace the old ones. Errors as of ``deploy``."""
@@ -285,16 +302,17 @@ class ControlPlane:
         """Variables that do not depend on the machine."""
         return {"OPENBLAS_NUM_THREADS": "1", **self._environment, **record.deployment.environment}
 
-    def _run(self, record: FunctionRecord) -> None:
+    def _make_fleet(self, record: FunctionRecord) -> FunctionReplicas:
         make_backend: MakeBackend = partial(
             ForkServerBackend,
             *(self.state, self._folder_of, lambda record: base_environment() | self._environment_of(record)),
         )
         if self._pods is not None:
             make_backend = self._pods.of
-        fleet = FunctionReplicas(record, self.plane, self.events, self._changed.set, make_backend)
-        self._fleets[record.name] = fleet
-        task = asyncio.create_task(self._run_until_deleted(fleet), name=record.name)
+        return FunctionReplicas(record, self.plane, self.events, self._changed.set, make_backend)
+
+    def _run(self, fleet: FunctionReplicas) -> None:
+        task = asyncio.create_task(self._run_until_deleted(fleet), name=fleet.record.name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -317,6 +335,7 @@ class ControlPlane:
 
     async def _route(self) -> None:
         async with self._plane_lock:
+            self._routed = False
             routes = {}
             for record in self._record.functions.values():
                 if not record.deleted:
@@ -327,24 +346,32 @@ class ControlPlane:
                     answer_ms = round(1000 * min(answer_s, MOST_ANSWER_S))
                     routes[record.name] = (record.slot, record.queue_limit, answer_ms)
             await self.plane.route(routes)
+            self._routed = True
 
     async def _watch_plane(self) -> None:
-        """Restart HAProxy if it has died; replicas are added again once they are idle."""
+        """Restart HAProxy if it has died, and set routes that could not be set, until that succeeds."""
         while True:
             await asyncio.sleep(WATCH_S)
-            if self.plane.runs():
+            with self._plane_trouble.skipping(PenstockError, OSError):
+                await self._restore_plane()
                 if time.monotonic() - self._slots_at > COUNT_S:
                     await self._read_slots()
-                continue
-            log.error("haproxy has died; starting it again")
-            try:
-                await self.plane.start()
-                await self._route()
-            except PenstockError as error:
-                log.error("%s", error)
-                continue
+
+    async def _restore_plane(self) -> None:
+        """PenstockError or OSError if HAProxy does not start or does not take its routes."""
+        if not self.plane.runs():
+            if not self._plane_trouble.trouble:
+                log.error("haproxy has died; starting it again")
+            self._routed = False
+            # Before its start: a server that is added to the new one is not forgotten, and no failure below leaves a
+            # replica without its server. Those that are busy are added once they are idle.
             for fleet in self._fleets.values():
                 fleet.forget_plane()
+            await self.plane.start()
+        if not self._routed:
+            await self._route()
+            for fleet in self._fleets.values():
+                fleet.wake()
 
     async def _read_slots(self) -> dict[str, Slot]:
         """HAProxy's present counts; empty while it is away."""
@@ -417,7 +444,11 @@ class ControlPlane:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            self._save()
+            with self._save_trouble.skipping(OSError):
+                self._save()
+            if self._save_trouble.trouble:
+                self._changed.set()
+                await asyncio.sleep(SAVE_AGAIN_S)
             await asyncio.sleep(SAVE_S)
 
     async def _end_background(self) -> None:

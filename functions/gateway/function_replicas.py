@@ -92,17 +92,23 @@ class FunctionReplicas:
 
     async def quit(self, timeout_s: float) -> None:
         """End all backends, each replica after its request."""
-        await self._find_backends()
+        try:
+            await self._find_backends()
+        except PenstockError as error:
+            log.warning("%s: replicas may be left: %s", self.record.name, error)
         await asyncio.gather(*(backend.quit(timeout_s) for backend in self._backends.values()))
 
     # --- the loop ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Reconcile at every change and at least every ``LOOK_S``."""
-        await self._find_backends()
+        found = False
         while not (self.record.deleted and not self.record.replicas):
             pause_s, trouble = LOOK_S, ""
             try:
+                if not found:  # no turn before: it would take the replicas of a predecessor for gone
+                    await self._find_backends()
+                    found = True
                 pause_s = await self._turn()
             except PenstockError as error:
                 trouble = str(error)
@@ -113,12 +119,13 @@ class FunctionReplicas:
                 trouble = f"{type(error).__name__}: {error}"
             self.trouble = trouble
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+                async with asyncio.timeout(pause_s):  # Python 3.11's wait_for loses a cancellation next to a wake
+                    await self._wake.wait()
             self._wake.clear()
         await self.quit(QUIT_S)
 
     async def _find_backends(self) -> None:
-        """Adopt the backends of a predecessor."""
+        """Adopt the backends of a predecessor. PenstockError if they cannot be asked for."""
         for generation in {self.record.generation, *(r.generation for r in self.record.replicas.values())}:
             if generation not in self._backends:
                 backend = self._make_backend(self.record, generation, self.wake)

@@ -179,6 +179,7 @@ class HAProxy:
                     stderr=out,
                     start_new_session=True,
                 )
+            self.pid = self._process.pid  # also if it answers too late
         until = time.monotonic() + START_S
         while not await self.adopt():
             ended = self._process is not None and self._process.poll() is not None

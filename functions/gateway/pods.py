@@ -135,7 +135,9 @@ class FunctionPods:
                 log.exception("%s: retried", self.deployment.name)
             starting = any(replica.state is None or replica.state.phase == "cold" for replica in self.replicas.values())
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), STARTING_S if starting else LOOK_S)
+                # Python 3.11's wait_for loses a cancellation next to a wake, and ``release`` would wait forever.
+                async with asyncio.timeout(STARTING_S if starting else LOOK_S):
+                    await self._wake.wait()
             self._wake.clear()
 
     def _take_phases(self) -> bool:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from functions.gateway.control_plane import ControlPlane, TakenNameError, UnknownNameError
+from functions.gateway.haproxy import DataPlaneAwayError
 from functions.gateway.meters import exposition
 from functions.gateway.replica_set import MOST_DIGITS
 from functions.pod import FunctionIdentity
@@ -42,7 +43,8 @@ INFO = {
     "arch": "",
 }
 
-STATUS: Mapping[type[Exception], int] = {UnknownNameError: 404, TakenNameError: 409}
+STATUS: Mapping[type[Exception], int] = {UnknownNameError: 404, TakenNameError: 409, DataPlaneAwayError: 503}
+"""Of a PenstockError; of others 400."""
 Answer = Callable[[Request], Awaitable[Any]]
 """What answers a request: a Response, or what is sent as JSON; None is 202 without a body."""
 T = TypeVar("T")

@@ -263,6 +263,22 @@ def test_an_updated_functions_generations_share_the_deployment() -> None:
     play(story)
 
 
+@pytest.mark.parametrize("ticks", range(4))
+def test_quitting_ends_though_a_pod_changes_at_that_moment(ticks: int) -> None:
+    async def story(scene: Scene) -> None:
+        parent = await scene.parent()
+        while not parent._pods._wake._waiters:
+            await asyncio.sleep(0.001)
+        parent._pods.wake()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        quitting = asyncio.create_task(parent.quit(1.0))
+        await asyncio.wait({quitting}, timeout=30)
+        assert quitting.done() and parent._pods._task is None
+
+    play(story)
+
+
 def test_quitting_leaves_no_pod() -> None:
     async def story(scene: Scene) -> None:
         parent = await scene.parent()

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import errno
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from functions.gateway import asynchronous, provider
 from functions.gateway.control_plane import ControlPlane
 from functions.gateway.events import EventLog
+from functions.gateway.haproxy import DataPlaneAwayError, Slot
 from functions.gateway.provider import Provider
 from tests.functions.gateway_process import TEST_HANDLERS, body
 from tests.support.mutations import NASTY, mutations
@@ -52,24 +54,28 @@ class Gateway:
 
         self.control.plane.route = route  # type: ignore[method-assign]
         self.control.plane.runs = lambda: True  # type: ignore[method-assign]
-        self.control._run = self.run  # type: ignore[method-assign]
+        self.control._make_fleet = self.make_fleet  # type: ignore[method-assign]
+        self.control._run = lambda fleet: None  # type: ignore[method-assign]
         self.client = httpx.AsyncClient(
             transport=httpx.ASGITransport(Provider(self.control, password).application), base_url="http://gateway"
         )
 
-    def run(self, record: Any) -> None:
+    def make_fleet(self, record: Any) -> Any:
         class Replicas:
+            trouble = ""
+
             async def refresh(self) -> None: ...
             def wake(self) -> None: ...
             def done(self, _: str) -> float:
                 return 0.0
 
-        self.control._fleets[record.name] = Replicas()  # type: ignore[assignment]
+        return Replicas()
 
     async def request(self, method: str, path: str, content: bytes = b"", **more: Any) -> httpx.Response:
         answer = await self.client.request(method, path, content=content, **more)
         if answer.status_code >= 400:
-            assert answer.status_code in (400, 401, 404, 405, 409, 413, 429, 501), (answer.status_code, answer.text)
+            known = (400, 401, 404, 405, 409, 413, 429, 501, 503)
+            assert answer.status_code in known, (answer.status_code, answer.text)
             assert answer.text.count("\n") <= 1 and "Traceback" not in answer.text
         return answer
 
@@ -255,6 +261,75 @@ def test_metrics_have_the_types_of_openfaas() -> None:
         assert "# TYPE gateway_function_invocation_started counter" in page.splitlines()
         found = {family.name: family.type for family in text_string_to_metric_families(page)}
         assert {name: found.get(name) for name in types} == types
+
+    with_gateway(scene)
+
+
+async def is_not_deployed(gateway: Gateway) -> None:
+    """Nothing is left of a deployment that failed, and the watch will take its route back."""
+    assert (await gateway.request("GET", "/penstock/functions")).json() == []
+    assert (await gateway.request("GET", "/system/functions")).json() == []
+    assert (await gateway.request("GET", "/system/function/pdf")).status_code == 404
+    assert gateway.control._changed.is_set() and not gateway.control._routed
+
+
+def test_a_deployment_while_haproxy_does_not_answer_is_503_and_leaves_nothing() -> None:
+    async def scene(gateway: Gateway) -> None:
+        route = gateway.control.plane.route
+
+        async def away(routes: Any) -> None:
+            raise DataPlaneAwayError("haproxy does not answer (TimeoutError)")
+
+        gateway.control.plane.route = away  # type: ignore[method-assign]
+        good = msgspec.json.encode(body("pdf") | {"image": "penstock/probe:latest"})
+        answer = await gateway.request("POST", "/system/functions", good)
+        assert (answer.status_code, answer.text) == (503, "haproxy does not answer (TimeoutError)\n")
+        await is_not_deployed(gateway)
+        gateway.control.plane.route = route  # type: ignore[method-assign]
+        await still_serves(gateway)
+
+    with_gateway(scene)
+
+
+def test_a_deployment_on_a_full_disk_leaves_nothing() -> None:
+    async def scene(gateway: Gateway) -> None:
+        save = gateway.control._save
+
+        def full() -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        gateway.control._save = full  # type: ignore[method-assign]
+        good = msgspec.json.encode(body("pdf") | {"image": "penstock/probe:latest"})
+        with pytest.raises(OSError, match="No space left"):
+            await gateway.request("POST", "/system/functions", good)
+        await is_not_deployed(gateway)
+        gateway.control._save = save  # type: ignore[method-assign]
+        await still_serves(gateway)
+
+    with_gateway(scene)
+
+
+def test_functions_are_told_while_one_is_being_deployed() -> None:
+    async def scene(gateway: Gateway) -> None:
+        asked, answers = asyncio.Event(), asyncio.Event()
+
+        async def slow(routes: Any) -> None:
+            asked.set()
+            await answers.wait()
+            assert list(routes) == ["pdf"]
+
+        async def slots(wanted: Any) -> Any:
+            return {slot: Slot() for slot in wanted}
+
+        gateway.control.plane.route, gateway.control.plane.slots = slow, slots  # type: ignore[method-assign]
+        good = msgspec.json.encode(body("pdf") | {"image": "penstock/probe:latest"})
+        deploying = asyncio.create_task(gateway.request("POST", "/system/functions", good))
+        await asked.wait()
+        assert [each["name"] for each in (await gateway.request("GET", "/penstock/functions")).json()] == ["pdf"]
+        assert (await gateway.request("POST", "/system/scale-function/pdf", b'{"replicas":2}')).status_code == 202
+        assert (await gateway.request("GET", "/metrics")).status_code == 200
+        answers.set()
+        assert (await deploying).status_code == 202
 
     with_gateway(scene)
 
