@@ -174,7 +174,8 @@ class Facade:
                 sent = active
                 yield wire.IsActiveResponse(result=active)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), STREAM_CHECK_S)
+                async with asyncio.timeout(STREAM_CHECK_S):  # wait_for loses a cancellation that comes with news
+                    await news.wait()
 
     async def StreamMetricSpec(
         self, request: wire.ScaledObjectRef, context: Context
@@ -291,7 +292,8 @@ async def serve(fleets: Fleets, listen: str, stop: asyncio.Event, tls: TlsFiles 
         while not stop.is_set():
             await asyncio.to_thread(fleets.forget)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), STREAM_CHECK_S)
+                async with asyncio.timeout(STREAM_CHECK_S):
+                    await stop.wait()
     finally:
         await server.stop(GRACE_S)
         await asyncio.to_thread(fleets.stop)

@@ -219,7 +219,8 @@ class PlanService:
             self._polling += 1  # also of clients that have gone: their requests end with the wait
             try:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(wake.wait(), remaining_s)
+                    async with asyncio.timeout(remaining_s):  # wait_for loses a cancellation that comes with a wake
+                        await wake.wait()
             finally:
                 self._polling -= 1
 
