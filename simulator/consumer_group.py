@@ -26,7 +26,8 @@ class Member:
 
     ``stopped``: it waits for the current rebalance to end, since ``stopped_at_s`` if it served before.
     ``silent_since_s``: time of its last heartbeat (killed or frozen); the coordinator expels it a session time-out
-    later. ``thaw_s``: a frozen member continues then.
+    later. ``thaw_s``: a frozen member continues then. ``leaving``: its replica drains; a plan for nobody gives it
+    nothing.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Member:
     silent_since_s: float | None = None
     killed: bool = False
     thaw_s: float = 0.0
+    leaving: bool = False
 
 
 class SimulatedGroup:
@@ -283,7 +285,9 @@ class SimulatedGroup:
         everything = list(range(self._partitions))
         if plan is None or sorted(partition for group in plan.groups for partition in group) != everything:
             return range_assignment(everything, held)
-        # Members that the plan is for; all members if none of those is here.
-        named = {name: mine for name, mine in held.items() if not plan.members or name in plan.members} or held
+        if plan.members:  # those of them that are here, or all that are
+            named = {name: mine for name, mine in held.items() if name in plan.members} or held
+        else:
+            named = {member.name: member.held for member in self.members if not member.leaving}
         matched = match_members(plan.groups, named)
         return {name: matched.get(name, ()) for name in held}

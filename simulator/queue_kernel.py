@@ -266,19 +266,14 @@ def _choose(state: KernelState, pick: float, only_with_room: bool, pull: bool) -
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def flush(state: KernelState, pull: bool, now_s: float) -> None:
-    """The main queue hands out what it holds, in order, as long as some queue has room."""
-    if now_s < state.until_s[FORWARDER_BACK_S]:
-        return
-    while state.queues[MAIN].waiting > 0:
-        queue = _choose(state, state.events[state.queues[MAIN].head].pick, True, pull)
-        if queue == NONE:
-            return
-        _enter(state, queue, _remove_first(state, MAIN), now_s)
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _reject(state: KernelState, event: int, now_s: float) -> None:
+def _reject(state: KernelState, queue: int, event: int, now_s: float) -> None:
+    """An event is lost at a full queue; ``NONE``: at the main queue."""
+    if queue == NONE:
+        state.counts[MAIN_REJECTED] += 1
+    else:
+        state.queues[queue].arrived += 1
+        state.queues[queue].rejected += 1
+        state.events[event].queue = queue
     state.events[event].outcome = REJECTED
     state.events[event].received_s = now_s
     state.events[event].started_s = now_s
@@ -286,30 +281,45 @@ def _reject(state: KernelState, event: int, now_s: float) -> None:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
+def flush(state: KernelState, hold: bool, pull: bool, now_s: float) -> None:
+    """The main queue hands out what it holds, in order, as long as some queue has room. A forwarder that drops hands
+    out all that came while it was away; what finds its queue full is lost.
+    """
+    if now_s < state.until_s[FORWARDER_BACK_S]:
+        return
+    waits = hold or pull
+    while state.queues[MAIN].waiting > 0:
+        queue = _choose(state, state.events[state.queues[MAIN].head].pick, waits, pull)
+        if waits and queue == NONE:
+            return
+        event = _remove_first(state, MAIN)
+        if queue != NONE and _has_room(state, queue, pull):
+            _enter(state, queue, event, now_s)
+        else:
+            _reject(state, queue, event, now_s)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _arrive(state: KernelState, event: int, hold: bool, pull: bool, now_s: float) -> None:
+    """An event is sent. It stays in the main queue while nobody hands it over."""
     state.events[event].sent_s = now_s
+    away = now_s < state.until_s[FORWARDER_BACK_S]
     # What is held already goes first: as long as there is any, no queue has room.
     queue = (
         NONE
-        if hold and state.queues[MAIN].waiting > 0
+        if away or (hold and state.queues[MAIN].waiting > 0)
         else _choose(state, state.events[event].pick, hold or pull, pull)
     )
     if queue != NONE and _has_room(state, queue, pull):
         _enter(state, queue, event, now_s)
-    elif queue == NONE and hold and state.queues[MAIN].waiting < state.queues[MAIN].capacity:
+    elif queue == NONE and (hold or away) and state.queues[MAIN].waiting < state.queues[MAIN].capacity:
         _append(state, MAIN, event)
     else:
-        if queue == NONE:
-            state.counts[MAIN_REJECTED] += 1
-        else:
-            state.queues[queue].arrived += 1
-            state.queues[queue].rejected += 1
-            state.events[event].queue = queue
-        _reject(state, event, now_s)
+        _reject(state, queue, event, now_s)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def free(state: KernelState, container: int, pull: bool, now_s: float) -> None:
+def free(state: KernelState, container: int, hold: bool, pull: bool, now_s: float) -> None:
     """A container that has joined or becomes free takes what waits, or is noted as idle."""
     queue = state.containers[container].queue_of
     if state.queues[queue].waiting > 0 and now_s >= state.until_s[BROKER_BACK_S]:
@@ -318,11 +328,11 @@ def free(state: KernelState, container: int, pull: bool, now_s: float) -> None:
         state.containers[container].next_idle = state.queues[queue].idle
         state.queues[queue].idle = container
     if now_s >= state.until_s[BROKER_BACK_S]:
-        flush(state, pull, now_s)
+        flush(state, hold, pull, now_s)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
-def _complete(state: KernelState, pull: bool, now_s: float) -> None:
+def _complete(state: KernelState, hold: bool, pull: bool, now_s: float) -> None:
     container = _end(state)
     event = state.containers[container].event_of
     queue = state.containers[container].queue_of
@@ -335,9 +345,9 @@ def _complete(state: KernelState, pull: bool, now_s: float) -> None:
     if state.containers[container].retiring:
         state.containers[container].gone_s = now_s
         if now_s >= state.until_s[BROKER_BACK_S]:
-            flush(state, pull, now_s)
+            flush(state, hold, pull, now_s)
     else:
-        free(state, container, pull, now_s)
+        free(state, container, hold, pull, now_s)
     if state.queues[queue].draining and state.queues[queue].waiting + state.queues[queue].in_service == 0:
         state.queues[queue].drained_s = now_s
 
@@ -351,12 +361,12 @@ def run(state: KernelState, until_s: float, inclusive: bool, hold: bool, pull: b
     while True:
         end_s = state.heap[0].end_s if state.counts[BUSY] > 0 else np.inf
         event = state.counts[NEXT_ARRIVAL]
-        handed_s = max(state.until_s[BROKER_BACK_S], state.until_s[FORWARDER_BACK_S])
-        arrival_s = max(state.events[event].arrival_s, handed_s) if event < events else np.inf
+        # Only a broker that is away keeps a sender waiting.
+        arrival_s = max(state.events[event].arrival_s, state.until_s[BROKER_BACK_S]) if event < events else np.inf
         if end_s <= arrival_s:
             if end_s > until_s or end_s == np.inf:
                 return
-            _complete(state, pull, end_s)
+            _complete(state, hold, pull, end_s)
         else:
             if arrival_s > until_s or (arrival_s == until_s and not inclusive):
                 return

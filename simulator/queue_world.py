@@ -246,7 +246,7 @@ class SimulatedQueueFleet(FaultInjection):
         if event.phase == "joined":
             self._running.add(number)
             self._unused["container", number] = event
-            free(self.state, number, self._pull, self.now_s)
+            free(self.state, number, self._hold, self._pull, self.now_s)
             self._note_first_events()
         elif event.phase == "draining":
             self.state.containers["retiring"][number] = True
@@ -280,7 +280,7 @@ class SimulatedQueueFleet(FaultInjection):
             self.state.queues["share"][number] = share
         self.state.counts[FED] = len(fed)
         if not self.broker_is_away():
-            flush(self.state, self._pull, self.now_s)
+            flush(self.state, self._hold, self._pull, self.now_s)
 
     # --- what the kernel finds ----------------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class SimulatedQueueFleet(FaultInjection):
 
     @simulates("cut-workers")
     def _cut_workers(self, until_s: float) -> None:
-        """Neither functions nor the forwarder reach the broker: no event moves, as if all were frozen."""
+        """Neither functions nor the forwarder reach the broker: as if both stood still, while events still arrive."""
         self._freeze_workers(until_s)
         self._stop_forwarder(until_s)
 
@@ -434,8 +434,8 @@ class SimulatedQueueFleet(FaultInjection):
             idle = self._idle(number)
             self.state.queues["idle"][number] = NONE
             for container in reversed(idle):
-                free(self.state, container, self._pull, self.now_s)
-        flush(self.state, self._pull, self.now_s)
+                free(self.state, container, self._hold, self._pull, self.now_s)
+        flush(self.state, self._hold, self._pull, self.now_s)
 
 
 def _containers(function: QueueReplica, now_ns: int) -> int:

@@ -317,7 +317,7 @@ class StreamEngine(FaultInjection):
         leaving = [name for name in current if name not in members]
         self._replicas.drain(leaving, nanos(self.now_s))
         for name in leaving:
-            self._drain(name)
+            self._drain(name, nobody_stays=not members)
         self.group.follow()
         for name in requested:
             self._start(name)
@@ -347,14 +347,22 @@ class StreamEngine(FaultInjection):
         self._step(name, "joined")
         self.group.join(name)
 
-    def _drain(self, name: str) -> None:
-        """A member that is notified of plans at once leaves when it has lost all partitions. Otherwise it leaves first,
-        like the paper's replicas, and its partitions stand still until the others are notified.
+    def _drain(self, name: str, *, nobody_stays: bool) -> None:
+        """A member that is notified of plans at once leaves when it has lost all partitions, or, where nobody stays to
+        take them, after its current event. Otherwise it leaves first, like the paper's replicas, and its partitions
+        stand still until the others are notified.
         """
-        if self.group.member(name) is None or not self._spec.worker.directed_rebalance:
+        member = self.group.member(name)
+        if member is None or not self._spec.worker.directed_rebalance:
             self._end(name)
+            return
+        member.leaving = True
+        if nobody_stays:
+            released_s = max(self.now_s, self.topic.stop(member.index), member.thaw_s)
+            end_s = released_s + self._system.stop_s
         else:
-            self._event_queue.at(self.now_s + 2 * self._spec.join_timeout_s, partial(self._end, name))
+            end_s = self.now_s + 2 * self._spec.join_timeout_s
+        self._event_queue.at(end_s, partial(self._end, name))
 
     def _end(self, name: str) -> None:
         if name not in self._replicas.replicas:

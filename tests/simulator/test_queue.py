@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.contracts import Actuator, Decision, FleetObservation, Monitor, ReplicaEvent, hold
 from penstock.errors import PenstockError
+from penstock.measured import RESTART_S
 from penstock.runspec import Fault
 from penstock.systems import QueueSystem
 from simulator.engine import COMPLETED, REJECTED
@@ -495,6 +496,58 @@ def test_while_the_broker_is_away_nothing_enters_or_leaves_a_queue_and_nothing_i
     table = engine.results()
     assert table.finished_s.tolist() == [2, 10, 12]
     assert table.sent_s.tolist() == [0, 0, 8]
+
+
+@pytest.mark.parametrize("fault", [Fault("kill-forwarder", 10.0), Fault("cut-workers", 10.0, RESTART_S)])
+@pytest.mark.parametrize("when_full", ["hold", "drop"])
+@pytest.mark.parametrize("main_capacity", [None, 5])
+def test_while_the_forwarder_is_away_events_arrive_in_the_main_queue_and_no_more_than_it_holds(
+    fault: Fault, when_full: Literal["hold", "drop"], main_capacity: int | None
+) -> None:
+    """Ten events of 50 ms a second before, in and after an outage of 3 s."""
+    system = QueueSystem(
+        service_rate_per_s=20, service_law="deterministic", max_containers=1, capacity=4, when_full=when_full,
+        main_capacity=main_capacity,
+    )  # fmt: skip
+    engine = bank(system, schedule_at([(event + 0.5) / 10 for event in range(200)], 20), initial_replicas=1)
+    engine.advance(10.0)
+    engine.inject(fault)
+    engine.advance(12.9)
+    seen = engine.monitor.observe()
+    waiting = 29 if main_capacity is None else 5
+    assert (seen.arrived, seen.backlog, seen.rejected) == (129, waiting, 29 - waiting)
+    engine.advance(50)
+    table = engine.results()
+    assert table.id.tolist() == list(range(200))
+    assert table.sent_s.tolist() == table.intended_s.tolist()
+    kept = table.id[(table.intended_s > 10) & (table.intended_s < 13) & (table.outcome == COMPLETED)]
+    assert (table.started_s[kept] >= 13).all()
+    # Of those that waited, a forwarder that drops puts into the empty queue of four what that takes.
+    room = 4 if when_full == "drop" else 30 if main_capacity is None else 5
+    assert kept.tolist() == list(range(100, 100 + room))
+    lost = table.id[(table.outcome == REJECTED) & (table.queue != 0)]
+    at_the_queue = max(0, (30 if main_capacity is None else 5) - room)
+    assert lost.tolist() == list(range(100 + room, 100 + room + at_the_queue))
+    assert (table.finished_s[lost] == 13).all()
+    after = table.intended_s > 15
+    assert (table.outcome[after] == COMPLETED).all()
+
+
+@pytest.mark.parametrize("when_full", ["hold", "drop"])
+def test_functions_that_pull_and_are_cut_off_find_in_the_main_queue_what_came_meanwhile(
+    when_full: Literal["hold", "drop"],
+) -> None:
+    engine = served(forwarding="pull", when_full=when_full)
+    before = engine.left()
+    engine.inject(Fault("cut-workers", 1, 7))
+    engine.advance(7)
+    seen = engine.monitor.observe()
+    assert (seen.arrived, seen.in_flight) == (3, 1)
+    engine.advance(50)
+    table = engine.results()
+    assert table.sent_s.tolist() == [0, 0, 6]
+    assert table.outcome[2] == COMPLETED and table.started_s[2] >= 8
+    assert engine.left() == 0 and before == (3 if when_full == "hold" else 2)
 
 
 def test_an_unknown_fault_is_told_with_the_known_ones() -> None:

@@ -403,6 +403,39 @@ def test_the_replica_that_the_plan_wants_gone_is_the_one_that_goes_after_letting
     assert observe(engine).assigned == {f"{FLEET}-1": (0, 1), f"{FLEET}-2": (2, 3, 4)}
 
 
+@pytest.mark.parametrize("cooperative", [False, True])
+@pytest.mark.parametrize("steps", [(0,), (1, 0)])
+def test_a_group_of_none_serves_nothing_more_and_is_gone_after_the_events_in_hand(
+    steps: tuple[int, ...], cooperative: bool
+) -> None:
+    """Also where a replica has not released its partitions yet when the last one is told to go."""
+    engine = make_engine(
+        spec_of(seconds=20, initial_replicas=2, system=ideal(cooperative=cooperative)), uniform(100, 20)
+    )
+    engine.advance(5.0)
+    for replicas in steps:
+        scale(engine, replicas)
+    engine.advance(10.0)
+    gone_s = [event.at_ns / 1e9 for event in engine.actuator.events() if event.phase == "gone"]
+    let_go_s = 5.0 + (IDEAL.rebalance_s if len(steps) > 1 else 0.0) + IDEAL.stop_s
+    assert len(gone_s) == 2 and max(gone_s) == pytest.approx(let_go_s, abs=0.011)
+    assert engine.results().started_s.max() < 5.006
+    assert (observe(engine).assigned, observe(engine).backlog) == ({}, 500)
+    scale(engine, 1)
+    engine.advance(60)
+    assert engine.left() == 0 and len(engine.results()) == 2000
+
+
+def test_a_frozen_replica_of_a_group_of_none_ends_when_it_continues() -> None:
+    engine = make_engine(spec_of(seconds=20, initial_replicas=1), uniform(100, 20))
+    engine.advance(5.0)
+    engine.inject(Fault("freeze-workers", 5.0, 2.0))
+    scale(engine, 0)
+    engine.advance(10.0)
+    (gone,) = [event for event in engine.actuator.events() if event.phase == "gone"]
+    assert gone.at_ns / 1e9 == pytest.approx(7.0 + IDEAL.stop_s)
+
+
 def test_an_assignment_that_is_none_is_answered_with_range() -> None:
     engine = make_engine(spec_of(seconds=20), uniform(100, 20))
     engine.advance(5.0)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from controller.fleets.programs import RunPrograms, WorkerProgram
@@ -53,7 +54,10 @@ class Scene:
         self.happened: list[ReplicaEvent] = []
 
     def start(
-        self, replicas: ConsumerReplicaSet | None = None, supervisor: Supervisor | None = None
+        self,
+        replicas: ConsumerReplicaSet | None = None,
+        supervisor: Supervisor | None = None,
+        spec: RunSpec = SPEC,
     ) -> ProcessActuator:
         """An actuator at work, perhaps after another one."""
         worker = WorkerProgram(
@@ -64,7 +68,7 @@ class Scene:
             grace_s=2.0,
         )
         self.actuator = ProcessActuator(
-            SPEC, self.plans, RunPrograms(self.run, supervisor or self.supervisor, worker), replicas
+            spec, self.plans, RunPrograms(self.run, supervisor or self.supervisor, worker), replicas
         )
         self.actuator.start()
         return self.actuator
@@ -180,6 +184,18 @@ def test_a_replica_that_keeps_its_partitions_is_ended_after_the_time_out(stage: 
     stage.wait(joined(1))
     at = {event.phase: event.at_ns for event in stage.happened if event.replica == f"{FLEET}-2"}
     assert at["gone"] - at["draining"] >= 1.5e9
+
+
+@pytest.mark.live
+def test_scaled_to_zero_no_replica_waits_for_another_to_take_its_partitions(stage: Scene) -> None:
+    actuator = stage.start(spec=msgspec.structs.replace(SPEC, join_timeout_s=60))
+    actuator.apply(scale("up", 2, ((0, 1, 2), (3,))))
+    stage.wait(joined(2))
+    stage.wait(lambda _: len(stage.plans.snapshot().assigned()) == 2)
+    actuator.apply(scale("down", 0))
+    stage.wait(lambda each: not each.replicas())
+    for number in (1, 2):
+        assert stage.life(f"{FLEET}-{number}") == ["requested", "started", "joined", "draining", "gone"]
 
 
 @pytest.mark.live

@@ -141,6 +141,21 @@ def test_scale_in_waits_until_the_leaver_holds_nothing_under_the_new_plan() -> N
     assert list(fleet.replicas.replicas) == ["pay-1"]
 
 
+def test_where_nobody_stays_leavers_end_at_once() -> None:
+    """The plan without members leaves their partitions to whoever is there: they would hold them until the time-out."""
+    fleet = Fleet(joined=2)
+    fleet.says("pay-1", "first-event", 1, holds=(0, 1), epoch=1)
+    fleet.says("pay-2", "first-event", 1, holds=(2, 3), epoch=1)
+    fleet.plan = Plan(epoch=1, groups=((0, 1), (2, 3)), members=("pay-1", "pay-2"))
+    fleet.drain("pay-1", "pay-2", at_s=2)
+    assert fleet.look(2.1) == ProgramWork()
+    fleet.plan = Plan(epoch=2, groups=((0, 1, 2, 3),))
+    assert fleet.look(2.2) == ProgramWork(end=("pay-1", "pay-2"))
+    fleet.programs.clear()
+    fleet.look(2.3)
+    assert not fleet.replicas.replicas
+
+
 def test_a_leaver_that_does_not_let_go_is_ended_after_the_time_out() -> None:
     fleet = Fleet(joined=2)
     fleet.says("pay-2", "first-event", 1, holds=(3, 4), epoch=1)

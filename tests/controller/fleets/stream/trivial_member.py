@@ -39,7 +39,7 @@ def main() -> None:
         serial = notice["serial"]
         generation += 1
         plan = notice.get("plan") or {"epoch": 0, "groups": [], "members": []}
-        members = sorted(plan.get("members", []))
+        members = sorted(plan.get("members", [])) or [replica]  # a plan for nobody: whoever is there takes a group
         mine = plan["groups"][members.index(replica)] if replica in members[: len(plan["groups"])] else []
         report("joined", partitions=mine, epoch=plan["epoch"], generation=generation)
 
