@@ -144,7 +144,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
 class QueueObservation(FleetObservation, frozen=True, kw_only=True, tag="queue"):
     """A main queue that feeds sub-queues, the fleet's replicas, each with its own function. ``queues`` in order of
     creation, ``pool``: spare ones in order of use, ``routing``: present share of arrivals by queue. ``arrived`` and
-    ``rejected`` count at the main queue.
+    ``rejected`` count at the main queue; ``backlog`` includes events in service.
     """
 
     queues: tuple[QueueStatus, ...] = ()

@@ -66,16 +66,12 @@ class Ds2(SingleFleetScaler[Ds2Parameters, Ds2State]):
         """Input rate by true rate of one instance."""
         p, over_s = self.parameters, self.period_s
         rate = input_rate(state.inputs, sources(part, observation), over_s, {**observation.unknown, **part.unknown})
-        true_rate, known_from = true_rate_per_s(part, state.completions, state.busy, over_s, p.service_rate_per_s)
-        needed = instances(rate, true_rate, p.headroom)
+        why: dict[str, Term] = {"input_rate_per_s": rate}
+        needed = 0  # no input needs no instance, whatever one can do
+        if rate > 0:
+            true_rate, known_from = true_rate_per_s(part, state.completions, state.busy, over_s, p.service_rate_per_s)
+            needed = instances(rate, true_rate, p.headroom)
+            why |= {"true_rate_per_s": true_rate, "true_rate_from": known_from, "headroom": p.headroom}
         wanted = p.bounded(needed)
-        why: dict[str, Term] = {
-            "input_rate_per_s": rate,
-            "true_rate_per_s": true_rate,
-            "true_rate_from": known_from,
-            "headroom": p.headroom,
-            "replicas": part.replicas.current,
-            "needed": needed,
-            "wanted": wanted,
-        }
+        why |= {"replicas": part.replicas.current, "needed": needed, "wanted": wanted}
         return resize(part, wanted, why), state

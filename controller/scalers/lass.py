@@ -89,6 +89,8 @@ class Lass(SingleFleetScaler[LassParameters, LassState]):
             "burst_factor": p.burst_factor,
             "lambda_per_s": lam,
         }
+        if mu is None and lam == 0:  # one container keeps any waiting time, however long a request takes
+            return resize(part, 1, why | {"c": 1, "current_replicas": part.replicas.current}), state
         if mu is None:
             raise CannotDecide("service rate is unknown: none is set, and none was measured yet", **why)
         fewest = self.fewest(lam, mu)

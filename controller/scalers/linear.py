@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from controller.queueing.rounding import rounded_up
 from controller.scalers.binpack import BinpackParameters
-from controller.scalers.shared.parameters import Candidates
+from controller.scalers.shared.parameters import Candidates, Positive
 from controller.scalers.shared.stream_scaler import RateState, StreamScaler, StreamTick
 from penstock.contracts import Decision, Term
 from penstock.plan import range_groups
@@ -19,9 +19,9 @@ from penstock.plan import range_groups
 Reading = Literal["lag", "rate"]
 
 
-def replicas_for(total_rate_per_s: float, per_replica: float, interval_s: float = 1.0) -> int:
-    """⌈λ·DI / per replica⌉, at least one: DI seconds of arrivals over the events that may wait for one replica."""
-    return max(1, rounded_up(total_rate_per_s * interval_s / per_replica))
+def replicas_for(total_rate_per_s: float, per_replica: float, lag_s: float = 1.0) -> int:
+    """⌈λ·lag_s / per replica⌉, at least one: arrivals of ``lag_s`` over the events that may wait for one replica."""
+    return max(1, rounded_up(total_rate_per_s * lag_s / per_replica))
 
 
 def linear_step(replicas: int, needed_up: int, needed_down: int) -> int:
@@ -33,9 +33,8 @@ def linear_step(replicas: int, needed_up: int, needed_down: int) -> int:
 
 @dataclass(frozen=True)
 class LinearParameters(BinpackParameters):
-    """``reading`` lag: DI seconds of arrivals against μ·w·f (B14); rate: arrivals per second against μ·f.
-
-    Without ``hysteresis`` f_up is used both ways, as the published numbers show.
+    """``reading`` lag: the arrivals of ``lag_s``, one second whatever the decision interval, against μ·w·f (B14); rate:
+    arrivals per second against μ·f. Without ``hysteresis`` f_up is used both ways, as the published numbers show.
     """
 
     candidates: ClassVar[Mapping[str, Candidates]] = {
@@ -44,6 +43,7 @@ class LinearParameters(BinpackParameters):
         "reading": Candidates(("lag", "rate")),
     }
     hysteresis: bool = False
+    lag_s: Positive = 1.0
     reading: Reading = "lag"
 
     def capacity(self, fraction: float) -> float:
@@ -53,11 +53,11 @@ class LinearParameters(BinpackParameters):
 
     def needed(self, total_rate_per_s: float, fraction: float) -> int:
         """Replicas at ``fraction`` of a replica's capacity."""
-        interval_s = self.decision_interval_s if self.reading == "lag" else 1.0
-        return replicas_for(total_rate_per_s, self.capacity(fraction), interval_s)
+        lag_s = self.lag_s if self.reading == "lag" else 1.0
+        return replicas_for(total_rate_per_s, self.capacity(fraction), lag_s)
 
     def terms(self) -> dict[str, Term]:
-        """The terms of a replica's capacity: μ, w and DI where the reading has them, f both ways if used."""
+        """The terms of a replica's capacity: μ, w and ``lag_s`` where the reading has them, f both ways if used."""
         why: dict[str, Term] = {"mu_per_s": self.service_rate_per_s}
         if self.reading == "lag":
             why["w_s"] = self.slo_s
@@ -65,7 +65,7 @@ class LinearParameters(BinpackParameters):
         if self.hysteresis:
             why |= {"f_down": self.f_down, "capacity_down": self.capacity(self.f_down)}
         if self.reading == "lag":
-            why["decision_interval_s"] = self.decision_interval_s
+            why["lag_s"] = self.lag_s
         return why
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import msgspec
 
 from controller.queueing.rounding import rounded_up
-from controller.scalers.shared.base import resize
+from controller.scalers.shared.base import CannotDecide, resize
 from controller.scalers.shared.demand import in_system
 from controller.scalers.shared.parameters import BoundedParameters, Positive
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, Window, known_rate
@@ -63,6 +63,9 @@ class OpenfaasPro(SingleFleetScaler[OpenfaasProParameters, OpenfaasProState]):
         else:
             load, target = float(in_system(part)), p.target_in_flight
         ready = part.replicas.joined
+        if ready == 0 and part.replicas.current:
+            # The formula would ask for none, and take away what is about to come.
+            raise CannotDecide("no replica is ready yet", load=load, replicas=part.replicas.current)
         mean_load = load / max(1, ready)
         desired = pro_replicas(ready, mean_load, target, p.target_proportion)
         wanted = p.bounded(desired)

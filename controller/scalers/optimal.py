@@ -54,7 +54,7 @@ class Optimal(BaseScaler[OptimalParameters, NoState]):
         partitions = tuple(partition.partition for partition in observation.partitions)
         if not partitions:
             return hold(observation.fleet, "no partitions known"), state
-        second = min(max(0, int(observation.time_s / p.decision_interval_s)), len(p.rates_per_s) - 1)
+        second = min(max(0, rounded_down(observation.time_s / p.decision_interval_s)), len(p.rates_per_s) - 1)
         rate, replicas = p.rates_per_s[second], observation.replicas.current
         wanted = optimal_replicas(rate, len(partitions), p.replica_capacity_per_s)
         target = min(wanted, p.max_replicas or wanted)

@@ -10,7 +10,8 @@ from typing import ClassVar
 import msgspec
 
 from controller.queueing.rounding import TOLERANCE, rounded_down
-from controller.scalers.shared.base import check_known, resize
+from controller.scalers.shared.base import resize
+from controller.scalers.shared.demand import in_system, waiting
 from controller.scalers.shared.parameters import Count, CountOrZero, NotNegative, Parameters, Positive
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step
 from penstock.contracts import FleetObservation, Term
@@ -18,9 +19,9 @@ from penstock.contracts import FleetObservation, Term
 
 @dataclass(frozen=True, kw_only=True)
 class ProviderRampParameters(Parameters):
-    """``step`` containers more every ``ramp_s`` while there is backlog, up to ``max_containers``.
+    """``step`` containers more every ``ramp_s`` while events wait, up to ``max_containers``.
 
-    After ``idle_s`` without backlog as many go again, down to ``min_containers``; None: they stay. With 0 the next
+    After ``idle_s`` without any event as many go again, down to ``min_containers``; None: they stay. With 0 the next
     event that waits brings the first container at once.
     """
 
@@ -32,7 +33,7 @@ class ProviderRampParameters(Parameters):
 
 
 class RampState(msgspec.Struct, frozen=True):
-    """When the last interval began, and since when there is no backlog (None: there is)."""
+    """When the last interval began, and since when there is no event (None: there is one)."""
 
     interval_s: float | None = None
     idle_since_s: float | None = None
@@ -49,17 +50,20 @@ class ProviderRamp(SingleFleetScaler[ProviderRampParameters, RampState]):
         p, now_s, current = self.parameters, part.time_s, part.replicas.current
         if state.interval_s is None:
             return resize(part, max(p.min_containers, current), {"containers": current}), RampState(interval_s=now_s)
-        check_known(part, "backlog")
-        assert part.backlog is not None
-        waiting = part.backlog > 0
-        idle_since_s = None if waiting else now_s if state.idle_since_s is None else state.idle_since_s
+        wait, present = waiting(part), in_system(part)
+        idle_since_s = None if present else now_s if state.idle_since_s is None else state.idle_since_s
         intervals = rounded_down((now_s - state.interval_s) / p.ramp_s)
         began_s = state.interval_s + max(0, intervals) * p.ramp_s
-        why: dict[str, Term] = {"containers": current, "backlog": part.backlog, "intervals": intervals}
+        why: dict[str, Term] = {
+            "containers": current,
+            "waiting": wait,
+            "in_system": present,
+            "intervals": intervals,
+        }
         target = max(p.min_containers, current)
-        if waiting and current == 0:
+        if wait and current == 0:
             target, began_s = max(1, target), now_s
-        elif intervals > 0 and waiting:
+        elif intervals > 0 and wait:
             target = max(target, min(current + p.step, p.max_containers))
         elif intervals > 0 and idle_since_s is not None and p.idle_s is not None:
             why["idle_for_s"] = now_s - idle_since_s

@@ -66,8 +66,11 @@ class Rps(SingleFleetScaler[RpsParameters, RpsState]):
         if target is None and state.service_rate_per_s is not None:
             target = p.rho * state.service_rate_per_s
             why |= {"mu_per_s": state.service_rate_per_s, "rho": p.rho}
-        if target is None:
+        if target is None and load > 0:
             raise CannotDecide("no target per replica: none is set, and no service rate was measured yet", **why)
-        wanted = replicas_for_load(load, target)
-        why |= {"targetLoadPerReplica_per_s": target, "current_replicas": part.replicas.current, "desired": wanted}
+        # No load needs one replica, whatever it can do.
+        wanted = 1 if target is None else replicas_for_load(load, target)
+        if target is not None:
+            why["targetLoadPerReplica_per_s"] = target
+        why |= {"current_replicas": part.replicas.current, "desired": wanted}
         return resize(part, wanted, why), state

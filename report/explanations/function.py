@@ -7,6 +7,7 @@ FORECAST = sentences(
     "S_t = {S_per_s}/s, tr_t = {tr_per_s}/s, S_t + tr_t = {S_plus_tr_per_s}/s",
     "λ_pred = max(0, S_t + tr_t) = {lambda_pred_per_s}/s",
     "μ = λ_pred / ρ = {mu_per_s}/s, avgProcessTime = {avgProcessTime_s} s",
+    "μ = λ_pred / ρ = {mu_per_s}/s; no request has finished yet",
 )
 
 LAXITY = "laxity_90 = {laxity_90_s:seconds} of {messages} messages"
@@ -32,7 +33,10 @@ AMESOS = Family(
 DWP = Family(
     frozenset({"dwp"}),
     (
-        *sentences("μ = λ_pred / ρ = λ_pred / {rho} = {mu_per_s}/s, avgProcessTime = {avgProcessTime_s} s"),
+        *sentences(
+            "μ = λ_pred / ρ = λ_pred / {rho} = {mu_per_s}/s, avgProcessTime = {avgProcessTime_s} s",
+            "μ = λ_pred / ρ = λ_pred / {rho} = {mu_per_s}/s; no request has finished yet",
+        ),
         *FORECAST,
         *sentences(
             "deadlines missed in this epoch: {missed_share:%}; up: > {up_share:%}? {missed_share > up_share}; "
@@ -51,6 +55,7 @@ LASS = Family(
         "μ = {mu_per_s}/s",
         "c = {c}: ρ = λ / (c·μ) = {utilisation}, C(c, λ/μ) = {C}",
         "c = {c}: ρ = λ / (c·μ) = {utilisation}",
+        "c = {c}: nothing comes, nothing waits",
         "t = {t_used_s} s where {wait_s} s are meant: finds ⌊t·c·μ + c − 1⌋ = {n_before} requests before it at most",
         "P(W ≤ t) = 1 − C·e^(−(c·μ − λ)·t) = {P_W_at_most_t} with t = {t_s} s: "
         "≥ {wanted_probability}? {P_W_at_most_t ≥ wanted_probability}",
@@ -82,9 +87,10 @@ ELASTIC_FAAS = Family(
         "NP = {NP}, NP' = {NP'}: NP' > NP? {NP' > NP}; NP' < NP? {NP' < NP}",
         "at most {most} functions",
         "scale: {scaler}",
-        "containers = {containers}, backlog = {backlog} events, intervals passed = {intervals}",
+        "containers = {containers}, events waiting = {waiting}, in the system = {in_system}, "
+        "intervals passed = {intervals}",
         "containers = {containers}",
-        "without backlog for {idle_for_s} s",
+        "without events for {idle_for_s} s",
     ),
     marks=frozenset({"NSP'"}),
 )

@@ -13,8 +13,9 @@ HPA_SENTENCES = sentences(
         "|1 − ratio| = {deviation} ≤ tolerance = {tolerance}? {within_tolerance}"
         for counted in ("ready", "existing")
     ),
-    "none ready, no ratio; without load? {within_tolerance}",
-    "desired = {desired} (⌈Σ metric / target⌉; within the tolerance the replicas that there are)",
+    "ratio = Σ metric / (target · {ready} ready) = {ratio} > 1; with the unready ones as pods without load "
+    "{ratio_of_all} ≤ 1 + tolerance = 1 + {tolerance}? {within_tolerance}",
+    "desired = {desired} (⌈Σ metric / target⌉; if yes, the replicas that there are)",
     "highest desired of {recommendations_in_window} in the stabilisation window of {stabilisation_s} s "
     "= {highest_in_window}",
     "stabilised = {stabilised}: the highest, or a rise as desired where the HPA has a behavior (here? {behavior})",
@@ -86,6 +87,8 @@ DATAFLOW = Family(
         "utilisation boundary: {scale_up_below_per_s} ≤ capacity ≤ {scale_down_above_per_s:unbounded}/s? "
         "outside: {outside}",
         "recommended = ⌈replicas · target / capacity⌉ = {recommended}",
+        "lag above {backlog_lag_s} s of the throughput, a backlog: no scale-in",
+        "up to a divisor of the {partitions} partitions: {aligned}",
         "scale-in first recommended at {scale_in_since_s} s; largest recommendation since = {largest_in_interval}; "
         "interval not over, waits? {waits}",
     ),

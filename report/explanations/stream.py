@@ -71,7 +71,7 @@ BY_RATE = Family(
             for text in (
                 f"a replica at f_{at}: μ·w·f = {{mu_per_s}}/s · {{w_s}} s · {{f_{at}}} = {{capacity_{at}}} events",
                 f"a replica at f_{at}: μ·f = {{mu_per_s}}/s · {{f_{at}}} = {{capacity_{at}}}/s",
-                f"⌈Σλ · {{decision_interval_s}} s / capacity at f_{at}⌉ = {{needed_{at}}}",
+                f"⌈Σλ · {{lag_s}} s / capacity at f_{at}⌉ = {{needed_{at}}}",
                 f"⌈Σλ / capacity at f_{at}⌉ = {{needed_{at}}}",
             )
         ),

@@ -173,10 +173,11 @@ class EpochScaler(ABC, BaseScaler[P, EpochState]):
             why: dict[str, Term] = {}
             average = following.functions[function.fleet].avg_process_time_s
             try:
-                if average is None:
+                if average is None and epoch.forecast_per_s > 0:
                     check_known(function, "busy_s", "completed")
                     raise CannotDecide("avgProcessTime is unknown: no request has finished yet")
-                needed = replicas_needed(epoch.forecast_per_s, average, p.rho)
+                # c'(0) is 1 for any processing time.
+                needed = replicas_needed(epoch.forecast_per_s, average or 0.0, p.rho)
                 why = {
                     "lambda_per_s": epoch.arrival_rate_per_s,
                     "S_per_s": epoch.level_per_s,
@@ -185,7 +186,7 @@ class EpochScaler(ABC, BaseScaler[P, EpochState]):
                     "lambda_pred_per_s": epoch.forecast_per_s,
                     **pipeline,
                     "mu_per_s": epoch.forecast_per_s / p.rho,
-                    "avgProcessTime_s": average,
+                    **({} if average is None else {"avgProcessTime_s": average}),
                     "c": function.replicas.current,
                     "c_new": needed,
                 }

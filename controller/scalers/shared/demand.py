@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from controller.scalers.shared.base import CannotDecide, check_known, reason_of
 from controller.scalers.shared.single_fleet import Window
-from penstock.contracts import FleetObservation, FunctionObservation, NetworkObservation
+from penstock.contracts import FleetObservation, FunctionObservation, NetworkObservation, QueueObservation
 
 Windows = dict[str, Window]
 """Readings of several counters, by name."""
@@ -15,10 +15,28 @@ Windows = dict[str, Window]
 def in_system(part: FleetObservation) -> int:
     """Events that wait or are processed: RabbitMQ's ready and unacknowledged messages, Knative's concurrency.
 
-    A consumer group's lag has both; it has no count of events in flight. Raises CannotDecide for an unknown value.
+    The backlog of a bank of queues has both, and so has a consumer group's lag; that of a function or a topic only
+    waits. Raises CannotDecide for an unknown value.
     """
-    check_known(part, "backlog", *(("in_flight",) if "in_flight" in part.unknown else ()))
+    if isinstance(part, QueueObservation):
+        check_known(part, "backlog")
+        return part.backlog or 0
+    _check_both(part)
     return (part.backlog or 0) + (part.in_flight or 0)
+
+
+def waiting(part: FleetObservation) -> int:
+    """Events that nobody processes yet; of a consumer group, which does not tell them apart, the lag.
+
+    Raises CannotDecide for an unknown value.
+    """
+    _check_both(part)
+    backlog = part.backlog or 0
+    return max(0, backlog - (part.in_flight or 0)) if isinstance(part, QueueObservation) else backlog
+
+
+def _check_both(part: FleetObservation) -> None:
+    check_known(part, "backlog", *(("in_flight",) if "in_flight" in part.unknown else ()))
 
 
 def busy_s(part: FleetObservation) -> float | None:
@@ -81,13 +99,19 @@ def input_rate(
     *,
     whole: bool = False,
 ) -> float:
-    """Events per second that come to the fleet, each visit counted. Raises CannotDecide for an unknown source's."""
+    """Events per second that come to the fleet, each visit counted. Raises CannotDecide for an unknown source's.
+
+    The monitor's rate comes before the growth of the count: live, an app counts a job when it takes it, and in overload
+    it takes as many as it completes.
+    """
     rates = []
     for each in of:
         if each.arrived is None and each.rate_per_s is None:
             raise CannotDecide(f"arrivals at {each.name} are unknown{reason_of(unknown, 'arrived')}")
-        rate = each.rate_per_s if each.arrived is None else windows[each.name].rate_per_s(over_s, whole=whole)
-        if rate is None:
+        counted = None if each.arrived is None else windows[each.name].rate_per_s(over_s, whole=whole)
+        if each.arrived is not None and counted is None:
             raise CannotDecide(f"no arrival rate yet at {each.name}: too few readings")
+        rate = counted if each.rate_per_s is None else each.rate_per_s
+        assert rate is not None
         rates.append(each.visits * rate)
     return fsum(rates)

@@ -4,7 +4,8 @@ Elastic-FaaS adds whole functions, because a provider adds containers to each of
 
 Kathirvel and Parasuraman, "A QoS-Latency Aware Event Stream Processing with Elastic-FaaS", IJITEE 8(10), 2019; readings
 F1 to F14. NP: functions ("processors"), NSP: containers ("sub-processors"), TNSP: containers of all functions, Q:
-events waiting, SPc: events that a container finishes within the horizon (F11), c: containers per iteration.
+events that wait or are in service, SPc: events that a container finishes within the horizon (F11), c: containers per
+iteration.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,8 @@ from math import sqrt
 from typing import ClassVar, Literal, NamedTuple
 
 from controller.queueing.rounding import TOLERANCE
-from controller.scalers.shared.base import CannotDecide, NoState, check_known, resize
+from controller.scalers.shared.base import CannotDecide, NoState, resize
+from controller.scalers.shared.demand import in_system
 from controller.scalers.shared.parameters import Count, NotNegative, Parameters, Positive
 from controller.scalers.shared.queue_scaler import container_rate_per_s
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step
@@ -89,9 +91,8 @@ class FunctionScaler(SingleFleetScaler[ElasticFaasParameters, NoState]):
 
     def decide_part(self, part: FleetObservation, state: NoState, _: FleetObservation) -> Step[NoState]:
         """Read Q and NP, run Monitor, ask for NP' functions."""
-        check_known(part, "backlog")
-        assert part.backlog is not None
-        p, q, np = self.parameters, part.backlog, part.replicas.current  # NP includes functions that start
+        # Q has the unacknowledged events, which still need capacity; NP includes functions that start.
+        p, q, np = self.parameters, in_system(part), part.replicas.current
         observed = container_rate_per_s(part) if isinstance(part, QueueObservation) else part.service_rate_per_s
         rate_per_s = p.service_rate_per_s or observed
         if not rate_per_s:

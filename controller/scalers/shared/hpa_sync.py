@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from controller.queueing.rounding import TOLERANCE, rounded_up
-from controller.scalers.shared.base import TOLERANCE_S
+from controller.scalers.shared.base import TOLERANCE_S, CannotDecide
 from controller.scalers.shared.parameters import BoundedParameters, Candidates, NotNegative, Positive
 from penstock.contracts import ReplicaCounts, Term
 
@@ -20,14 +20,13 @@ UP_PODS = 4
 """Scale-up limit of a sync: twice the replicas, or without behavior four, with its default policies four more, if that
 is more.
 """
-POLICY_PERIOD_S = 15.0
-"""Of the default policies: they count from the replicas at its beginning. Syncs that come early share a period."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HpaRules(BoundedParameters):
     """Settings of an HPA. ``behavior``: it has a ``spec.behavior``, with the default policies and no scale-up window.
-    ``stabilisation_s``: the window, behavior's for scale-down or the controller's.
+    ``stabilisation_s``: the window, behavior's for scale-down or the controller's. ``policy_period_s``: of the default
+    policies, which count from the replicas at its beginning; syncs that come early share a period.
     """
 
     candidates: ClassVar[Mapping[str, Candidates]] = {
@@ -39,6 +38,7 @@ class HpaRules(BoundedParameters):
     tolerance: NotNegative = 0.1
     stabilisation_s: NotNegative = 300.0
     behavior: bool = False
+    policy_period_s: Positive = 15.0
     decision_interval_s: Positive = 15.0
 
 
@@ -75,7 +75,7 @@ def recommend(
     metric is divided by all that exist.
 
     A number outside the bounds is brought within them regardless of the metric. No HPA goes below one, and none scales
-    from zero.
+    from zero. Raises CannotDecide for a metric of pods none of which is ready.
     """
     current, least = replicas.current, max(1, rules.min_replicas)
     if current == 0:
@@ -86,6 +86,8 @@ def recommend(
     # A new HPA counts the number it finds as a recommendation: nothing shrinks in its first minutes.
     known = history.recommendations or ((time_s, current),)
     counted = replicas.joined if of_pods else current
+    if not counted:
+        raise CannotDecide("no replica is ready: pods have no metric yet", replicas=current)
     why: dict[str, Term] = {"sum": total, "target": target, "replicas": current}
     why["ready" if of_pods else "existing"] = counted
     desired = desired_replicas(total, target, current, counted, rules.tolerance, why)
@@ -93,7 +95,7 @@ def recommend(
     window = (*window, (time_s, desired))
     highest = max(recommended for _, recommended in window)
     stabilised = max(desired, min(current, highest)) if rules.behavior else highest
-    changes = tuple(each for each in history.changes if time_s - each[0] < POLICY_PERIOD_S - TOLERANCE_S)
+    changes = tuple(each for each in history.changes if time_s - each[0] < rules.policy_period_s - TOLERANCE_S)
     before = current - sum(change for _, change in changes)
     limit = max(before * UP_FACTOR, before + UP_PODS, current) if rules.behavior else max(current * UP_FACTOR, UP_PODS)
     wanted = max(least, min(stabilised, limit, rules.max_replicas or limit))
@@ -121,13 +123,16 @@ def desired_replicas(
 ) -> int:
     """Replicas before stabilisation and bounds: the current number if the ratio is within the tolerance of 1.
 
-    Without ready replicas there is no ratio: the current number without load, else ⌈Σ / target⌉.
+    ``counted``: those with the metric, at least one. Where they ask for more, the others count as pods without load: if
+    the ratio is then within the tolerance, or below 1, nothing changes (calcPlainMetricReplicas).
     """
-    if counted:
-        ratio = total / (target * counted)
-        why |= {"ratio": ratio, "tolerance": tolerance, "deviation": abs(1 - ratio)}
-        within = abs(1 - ratio) <= tolerance + TOLERANCE
+    ratio = total / (target * counted)
+    why |= {"ratio": ratio, "tolerance": tolerance}
+    if counted < current and ratio > 1:
+        why["ratio_of_all"] = of_all = total / (target * current)
+        stays = of_all <= 1 + tolerance + TOLERANCE
     else:
-        within = total == 0
-    why["within_tolerance"] = within
-    return current if within else rounded_up(total / target)
+        why["deviation"] = abs(1 - ratio)
+        stays = abs(1 - ratio) <= tolerance + TOLERANCE
+    why["within_tolerance"] = stays
+    return current if stays else rounded_up(total / target)

@@ -26,6 +26,7 @@ from controller.scalers.shared.amesos_epoch import EpochParameters, EpochState, 
 from penstock.contracts import FunctionObservation
 from penstock.errors import PenstockError
 from penstock.parameters import make_parameters
+from report.explain import explain
 from tests.controller.scalers.pipeline_of_functions import Pipeline
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "amesos.json").read_text())
@@ -229,6 +230,14 @@ def test_a_pipeline_that_falls_silent_goes_down_to_one_replica_each() -> None:
     forecasts = [float(str(pipeline.epoch(0).why["qr"]["lambda_pred_per_s"])) for _ in range(6)]
     assert pipeline.replicas == dict.fromkeys(DOCUMENT, 1)
     assert min(forecasts) == 0 == forecasts[-1]
+
+
+def test_a_pipeline_without_requests_so_far_goes_down_to_one_replica_each() -> None:
+    pipeline = Pipeline(amesos(), DOCUMENT, replicas=dict.fromkeys(DOCUMENT, 10))
+    pipeline.epoch(0)
+    decision = pipeline.epoch(0)
+    assert decision.targets == dict.fromkeys(DOCUMENT, 1)  # c'(0) = 1 for any processing time
+    assert "μ = λ_pred / ρ = 0/s; no request has finished yet" in explain("amesos", decision)
 
 
 def test_the_forecast_sees_the_last_epochs_only() -> None:

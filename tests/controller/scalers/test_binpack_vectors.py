@@ -81,16 +81,14 @@ def linear(given: Given) -> int:
     parameters = LinearParameters(
         service_rate_per_s=given["mu"],
         slo_s=float(given["wsla"]),
-        decision_interval_s=given["interval"],
+        lag_s=given["interval"],
         reading=given["reading"],
     )
     return parameters.needed(float(given["rate_total"]), float(given["f"]))
 
 
 def step(given: Given) -> int:
-    parameters = LinearParameters(
-        service_rate_per_s=given["mu"], slo_s=float(given["wsla"]), decision_interval_s=given["interval"]
-    )
+    parameters = LinearParameters(service_rate_per_s=given["mu"], slo_s=float(given["wsla"]), lag_s=given["interval"])
     total = float(given["rate_total"])
     up, down = (parameters.needed(total, float(given[f])) for f in ("f_up", "f_down"))
     return linear_step(given["n"], up, down)

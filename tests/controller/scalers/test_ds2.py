@@ -8,17 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.scalers.ds2 import Ds2, instances
-from controller.scalers.flink import Flink, FlinkParameters, capacities, capacity, parallelism
+from controller.scalers.flink import Flink, FlinkParameters, aligned, capacities, capacity, parallelism
 from penstock.contracts import (
     FleetObservation,
     FunctionObservation,
     FunctionStatus,
     JobStatus,
     NetworkObservation,
+    PartitionObservation,
     ReplicaCounts,
+    StreamObservation,
     TopicStatus,
 )
 from penstock.errors import PenstockError
+from report.explain import explain
 from tests.controller.scalers.one_fleet import FLEET, Fleet, make
 
 
@@ -89,6 +92,26 @@ def test_a_topic_gets_the_rates_of_all_jobs_as_often_as_their_routes_visit_it() 
     decision, _ = scaler.decide(network(60.0, 360), state)  # 6/s of job 1
     assert decision.targets == {"A": 2, "D": 4}  # ⌈6 / 4⌉ and ⌈(2·6 + 1.5) / 4⌉
     assert decision.why["D"]["input_rate_per_s"] == 13.5
+
+
+def test_without_input_no_true_rate_is_needed() -> None:
+    fleet = Fleet(make(Ds2), 20)
+    fleet.tick(0.0, arrived=0, completed=0)
+    assert fleet.tick(60.0, arrived=0, completed=0).targets == {FLEET: 1}
+
+
+def test_flink_takes_the_true_rate_as_infinite_while_nothing_comes() -> None:
+    fleet = Fleet(make(Flink, stabilisation_s=0, metrics_window_s=60, scale_down_interval_s=120), 20)
+    sizes = []
+    for time_s in range(0, 300, 60):
+        decision = fleet.tick(float(time_s), arrived=500, completed=500, backlog=0)
+        sizes.append(fleet.replicas)
+    assert sizes == [20, 20, 20, 8, 8]  # 60 % less, after the delay
+    fleet = Fleet(make(Flink, stabilisation_s=0, metrics_window_s=60), 20)
+    for tick in range(2):
+        decision = fleet.tick(60.0 * tick, arrived=500, completed=500, backlog=0)
+    assert fleet.why(decision)["true_rate_per_s"] == "inf"
+    assert "true rate of one replica = ∞/s (nothing comes)" in explain("flink", decision)
 
 
 def test_the_true_rate_may_be_measured_or_given_but_not_missing() -> None:
@@ -180,6 +203,78 @@ def test_within_the_boundary_nothing_changes() -> None:
     # Capacity 60 for 35/s: between 35 and 35 · 300 / 1800 + 35 / 0.4 = 93.3.
     fleet = Fleet(make(Flink, service_rate_per_s=10), 6)
     assert set(play(fleet, 0, 9000, 35).values()) == {6}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "replicas", "wanted", "expected"),
+    [
+        (12, 1, 5, 6),
+        (12, 1, 7, 12),
+        (12, 6, 20, 12),
+        (5, 1, 2, 5),
+        (12, 12, 5, 6),
+        (12, 4, 4, 4),
+        (12, 5, 5, 5),  # nothing is to change
+        (7, 5, 3, 3),  # none up to five: three for the fullest already
+        (10, 8, 7, 5),  # none up to eight: two for the fullest, as with seven
+        (12, 4, 5, 6),
+    ],
+)
+def test_replicas_are_a_divisor_of_the_partitions(partitions: int, replicas: int, wanted: int, expected: int) -> None:
+    assert aligned(wanted, replicas, partitions, FlinkParameters()) == expected
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 60), st.none() | st.integers(1, 60))
+def test_alignment_keeps_the_direction_and_the_bounds(
+    partitions: int, replicas: int, wanted: int, most: int | None
+) -> None:
+    p = FlinkParameters(max_replicas=most)
+    replicas, wanted = p.bounded(min(replicas, partitions)), p.bounded(min(wanted, partitions))
+    found = aligned(wanted, replicas, partitions, p)
+    assert 1 <= found <= p.bounded(partitions)
+    assert (found - replicas) * (wanted - replicas) >= 0
+
+
+def test_a_consumer_group_gets_a_divisor_of_its_partitions_and_is_told_so() -> None:
+    scaler = make(Flink, stabilisation_s=0, metrics_window_s=60, service_rate_per_s=10)
+    state = scaler.start(1)
+    for time_s in (0, 60):
+        group = StreamObservation(
+            time_s=float(time_s),
+            fleet=FLEET,
+            replicas=ReplicaCounts(joined=1),
+            arrived=35 * time_s,
+            completed=35 * time_s,
+            backlog=0,
+            partitions=tuple(PartitionObservation(each, 0, 0) for each in range(9)),
+        )
+        decision, state = scaler.decide(group, state)
+    assert decision.targets == {FLEET: 9}  # 6 would leave three replicas with two partitions
+    assert "up to a divisor of the 9 partitions: 9" in explain("flink", decision)
+
+
+@pytest.mark.parametrize(("lag_s", "sizes"), [(301, [20, 20]), (300, [20, 8])])
+def test_with_a_lag_over_five_minutes_nothing_is_removed(lag_s: int, sizes: list[int]) -> None:
+    fleet, found = Fleet(make(Flink, stabilisation_s=0, metrics_window_s=60, scale_down_interval_s=0), 20), []
+    for time_s in (0, 60):
+        count = 60 * time_s
+        decision = fleet.tick(
+            float(time_s), arrived=count, completed=count, backlog=60 * lag_s, service_rate_per_s=100.0
+        )
+        found.append(fleet.replicas)
+    assert found == sizes
+    assert ("a backlog: no scale-in" in explain("flink", decision)) is (lag_s > 300)
+
+
+@pytest.mark.parametrize(("rates", "expected"), [([81, 81, 79, 81, 79], 6), ([79, 79, 81, 79, 81], 10)])
+def test_of_equal_recommendations_the_latest_tells_whether_it_is_outside(rates: list[int], expected: int) -> None:
+    parameters = {"stabilisation_s": 0, "metrics_window_s": 15, "scale_down_interval_s": 60, "restart_s": 0}
+    fleet = Fleet(make(Flink, service_rate_per_s=20, decision_interval_s=15, **parameters), 10)
+    count = 0
+    for tick, rate in enumerate([0, *rates]):
+        count += 15 * rate
+        fleet.tick(15.0 * tick, arrived=count, completed=count, backlog=0)
+    assert fleet.replicas == expected  # six are recommended at both rates; below 80/s that is outside
 
 
 @pytest.mark.parametrize("kind", [Ds2, Flink])

@@ -333,6 +333,15 @@ def test_plain_faas_keeps_one_function(functions: int, action: str) -> None:
     assert decision.targets == ({} if action == "none" else {FLEET: 1})
 
 
+def test_a_function_that_serves_much_and_keeps_nothing_waiting_is_not_idle() -> None:
+    scaler = ElasticFaas(ElasticFaasParameters(service_rate_per_s=1.0, horizon_s=1.0, max_containers=1))
+    busy = FunctionStatus(
+        time_s=0.0, fleet=FLEET, replicas=ReplicaCounts(joined=300), backlog=0, in_flight=300, service_rate_per_s=1.0
+    )
+    decision, _ = scaler.decide(busy, scaler.start(1))
+    assert (decision.action, decision.why[FLEET]["Q"]) == ("none", 300)
+
+
 # --- the provider ----------------------------------------------------------------------------------------------------
 
 
@@ -413,6 +422,20 @@ def test_with_no_least_number_all_containers_go_and_the_next_event_brings_one_at
 def test_an_unknown_backlog_adds_nothing() -> None:
     function = Function()
     assert [function.tick(t, None) for t in range(5)] == [1, 1, 1, 1, 1]
+
+
+def test_containers_come_while_events_wait_and_stay_while_one_is_in_service() -> None:
+    scaler = ProviderRamp(ProviderRampParameters(ramp_s=1.0, idle_s=1.0))
+    state, containers, found = scaler.start(1), 4, []
+    for time_s, (backlog, in_flight) in enumerate([(4, 4), (4, 4), (5, 4), (1, 1), (0, 0), (0, 0)]):
+        counts = ReplicaCounts(joined=containers)
+        bank = QueueObservation(
+            time_s=float(time_s), fleet="inner", replicas=counts, backlog=backlog, in_flight=in_flight
+        )
+        decision, state = scaler.decide(bank, state)
+        containers = decision.targets.get("inner", containers)
+        found.append(containers)
+    assert found == [4, 4, 5, 5, 5, 4]
 
 
 @pytest.mark.parametrize("name", ["ramp_s", "step", "max_containers", "decision_interval_s"])

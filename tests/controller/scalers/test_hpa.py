@@ -1,5 +1,6 @@
 """The HPA: tolerance, stabilisation, scale-up limits and bounds; expected numbers are reckoned here by its rules."""
 
+import dataclasses
 from collections.abc import Sequence
 from math import ceil
 from typing import Any
@@ -8,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.scalers.hpa import Hpa
+from controller.scalers.hpa import Hpa, HpaParameters
 from controller.scalers.shared.hpa_sync import HpaHistory, HpaRules, recommend
-from penstock.contracts import FunctionStatus, ReplicaCounts
+from experiments.experiment import at_speed
+from penstock.contracts import Decision, FunctionStatus, ReplicaCounts
 from penstock.errors import PenstockError
+from report.explain import explain
 from tests.controller.scalers.one_fleet import FLEET, Fleet, make, seen
 
 
@@ -85,6 +88,15 @@ def test_with_behavior_early_syncs_share_the_limit_of_a_period() -> None:
     assert found == [5, 5, 5, 10, 10, 10, 20]
 
 
+def test_the_period_of_the_policies_is_a_parameter_that_a_runs_speed_divides() -> None:
+    values = at_speed(dataclasses.asdict(HpaParameters(behavior=True)), 10)
+    fleet, found = Fleet(make(Hpa, **values)), []
+    for sync in range(4):
+        fleet.tick(1.5 * sync, backlog=10_000)
+        found.append(fleet.replicas)
+    assert found == [5, 10, 20, 40]  # as every 15 s at speed 1
+
+
 def test_a_short_peak_is_followed_to_its_full_height_without_behavior_only() -> None:
     peak = [200] + [50] * 22
     assert sizes(peak, 1) == [4, 8, 16] + [20] * 17 + [5] * 3
@@ -145,12 +157,37 @@ def test_a_metric_of_pods_is_divided_by_the_ready_ones() -> None:
     assert (decision.action, decision.why[FLEET]["ready"]) == ("none", 5)
 
 
-def test_with_no_replica_there_is_no_ratio_of_pods() -> None:
-    none = ReplicaCounts(started=2)
-    load, idle = (
-        recommend(total, 10.0, 0.0, none, HpaRules(stabilisation_s=0), HpaHistory(), of_pods=True) for total in (35, 0)
-    )
-    assert (load.replicas, idle.replicas) == (4, 2)
+@pytest.mark.parametrize(
+    ("total", "expected"),
+    [
+        (6.4, 10),  # ratio 1.83 of the ready ones; with the others at zero 0.91, within the tolerance
+        (5.0, 10),  # 1.43, and 0.71: the direction would change
+        (7.6, 10),  # 2.17, and 1.086
+        (7.8, 12),  # 2.23, and 1.114: ⌈7.8 / 0.7⌉
+        (3.6, 10),  # 1.03: within the tolerance
+        (2.8, 4),  # 0.8: a scale-down counts the ready ones alone, ⌈0.8 · 5⌉
+    ],
+)
+def test_where_pods_ask_for_more_the_unready_ones_count_as_idle(total: float, expected: int) -> None:
+    counts, rules = ReplicaCounts(started=5, joined=5), HpaRules(stabilisation_s=0)
+    assert recommend(total, 0.7, 0.0, counts, rules, HpaHistory(), of_pods=True).replicas == expected
+
+
+def test_a_scale_up_that_unready_pods_stop_is_explained() -> None:
+    _, _, why = recommend(5.0, 0.7, 0.0, ReplicaCounts(started=5, joined=5), HpaRules(), HpaHistory(), of_pods=True)
+    said = explain("hpa", Decision(action="none", why={FLEET: {"metric": "utilisation", **why}}))
+    assert "ratio = Σ metric / (target · 5 ready) = 1.429 > 1" in said
+    assert "pods without load 0.714 ≤ 1 + tolerance = 1 + 0.1? yes" in said
+
+
+def test_with_no_ready_pod_there_is_no_metric_and_no_change() -> None:
+    scaler = make(Hpa, metric="utilisation", target_per_replica=0.5, stabilisation_s=0)
+    state = scaler.start(1)
+    for time_s, value in ((0.0, 0.0), (15.0, 39.0)):
+        starting = FunctionStatus(time_s=time_s, fleet=FLEET, replicas=ReplicaCounts(started=2), busy_s=value)
+        decision, state = scaler.decide(starting, state)
+    assert decision.action == "hold"
+    assert "no replica is ready" in str(decision.why[FLEET]["reason"])
 
 
 def test_a_rate_is_of_the_arrivals_since_the_last_sync() -> None:

@@ -16,6 +16,7 @@ from controller.scalers.lass_as_coded import LassAsCoded, LassAsCodedParameters,
 from penstock.contracts import Decision, FleetObservation, ReplicaCounts
 from penstock.errors import PenstockError
 from penstock.parameters import make_parameters
+from report.explain import explain
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "amesos.json").read_text())["derived"]
 OF_LASS = [vector for vector in GOLDEN if vector["fn"] == "amesos.lass"]
@@ -178,6 +179,17 @@ def test_where_nothing_is_enough_the_answer_is_the_most() -> None:
     assert decision.targets == {"qr": 5}
     assert decision.why["qr"]["P_W_at_most_t"] == 0
     assert "not even 5 containers" in str(decision.why["qr"]["capped"])
+
+
+@pytest.mark.parametrize("scaler", [lass(), coded()])
+def test_without_arrivals_no_service_rate_is_needed(scaler: Lass) -> None:
+    fleet = Fleet(scaler, mu=None)
+    fleet.replicas = 9
+    fleet.tick(0)
+    decision = fleet.tick(0)
+    assert decision.targets == {"qr": 1}
+    assert "c = 1: nothing comes, nothing waits" in explain(scaler.name, decision)
+    assert fleet.tick(50).action == "hold"
 
 
 def test_no_arrivals_need_one_container() -> None:

@@ -43,6 +43,15 @@ def test_pro_stays_between_its_labels_and_wakes_without_ready_replicas() -> None
     assert Fleet(make(OpenfaasPro, type="capacity"), 0).tick(0.0, backlog=900).targets == {FLEET: 1}
 
 
+def test_pro_waits_for_a_fleet_that_starts() -> None:
+    for kind, load in (("capacity", {"backlog": 100}), ("rps", {"completed": 0})):
+        fleet = Fleet(make(OpenfaasPro, type=kind), 10)
+        for tick in range(2):
+            decision = fleet.tick(10.0 * tick, starting=10, **load)
+        assert decision.action == "hold"
+        assert fleet.why(decision)["reason"] == "no replica is ready yet"
+
+
 def test_pro_holds_on_what_is_unknown() -> None:
     for kind, field in (("rps", "completed"), ("capacity", "backlog")):
         decision = Fleet(make(OpenfaasPro, type=kind), 4).tick(0.0, unknown={field: "away"})

@@ -15,6 +15,7 @@ from controller.scalers.rps import Rps, RpsParameters, replicas_for_load
 from penstock.contracts import FleetObservation, FunctionObservation, ReplicaCounts
 from penstock.errors import PenstockError
 from penstock.parameters import make_parameters
+from report.explain import explain
 from tests.controller.scalers.pipeline_of_functions import Pipeline
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "amesos.json").read_text())["derived"]
@@ -115,6 +116,13 @@ def test_rps_scales_each_function_by_its_own_rate() -> None:
     assert decision.why["store"]["reason"] == "arrived is unknown (gateway away)"
 
 
+def test_without_load_rps_keeps_one_replica_whatever_its_target() -> None:
+    scaler = rps()
+    _, state = scaler.decide(fleet(0.1, 0, 10), scaler.start(1))
+    decision, _ = scaler.decide(fleet(2.6, 0, 10), state)
+    assert decision.targets == {"qr": 1}
+
+
 def test_without_a_target_rps_takes_the_measured_service_rate_and_keeps_it() -> None:
     scaler = rps()
     _, state = scaler.decide(fleet(0.1, 0, service_rate_per_s=80.0), scaler.start(1))
@@ -192,6 +200,14 @@ def test_targets_are_at_least_one_and_a_restart_changes_nothing(
         decision = kept.epoch(arrivals, missed=min(missed, arrivals))
         assert restarted.epoch(arrivals, missed=min(missed, arrivals), restart=restart) == decision
         assert all(target >= 1 for target in decision.targets.values())
+
+
+def test_without_requests_so_far_dwp_keeps_one_replica() -> None:
+    pipeline = Pipeline(dwp(), {"qr": 0.2}, replicas={"qr": 6})
+    pipeline.epoch(0)
+    decision = pipeline.epoch(0)
+    assert decision.targets == {"qr": 1}
+    assert "no request has finished yet" in explain("dwp", decision)
 
 
 def test_the_scalers_meet_the_contract() -> None:

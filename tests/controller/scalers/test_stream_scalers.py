@@ -15,6 +15,7 @@ from controller.scalers.least_loaded import LeastLoaded, LeastLoadedParameters
 from controller.scalers.linear import Linear, LinearParameters
 from controller.scalers.optimal import Optimal, OptimalParameters
 from controller.scalers.overprovision import Overprovision, OverprovisionParameters
+from experiments.experiment import at_speed
 from penstock.contracts import (
     Decision,
     Groups,
@@ -280,6 +281,14 @@ def test_linear_assigns_as_kafkas_range_assignor() -> None:
     assert decide(make(Linear), [50] * 5, [0] * 5).assignment == ((0, 1), (2, 3), (4,))
 
 
+def test_linear_compares_one_second_of_arrivals_whatever_its_interval() -> None:
+    group = Group(make(Linear, decision_interval_s=5), 5)
+    group.tick(0.1, [0] * 5, [0] * 5)
+    decision = group.tick(5.1, [60] * 5, [0] * 5)  # 60/s in all
+    assert (decision.action, decision.why[FLEET]["needed_up"]) == ("none", 1)  # ⌈60 · 1 s / 90⌉ (B14)
+    assert at_speed({"lag_s": LinearParameters().lag_s}, 10) == {"lag_s": 0.1}
+
+
 def test_overprovisioning_is_five_replicas_for_the_papers_peak_and_three_without_lag() -> None:
     assert decide(make(Overprovision), [0] * 5, [0] * 5).targets == {FLEET: 5}
     assert decide(make(Overprovision, peak_rate_per_s=368), [0] * 5, [0] * 5).targets == {FLEET: 5}
@@ -291,6 +300,12 @@ def test_optimal_knows_the_second_that_begins() -> None:
     scaler = make(Optimal, rates_per_s=(10.0, 350.0, 10.0))
     targets = [scaler.decide(observe(t, [0] * 5, [0] * 5, 9), None)[0].targets[FLEET] for t in (0.1, 1.1, 2.1, 9.1)]
     assert targets == [1, 5, 1, 1]
+
+
+def test_optimal_finds_its_interval_whatever_the_doubles_say() -> None:
+    scaler = make(Optimal, rates_per_s=tuple(85.0 * k for k in range(100)), decision_interval_s=0.1)
+    seen = [scaler.decide(observe(k * 0.1, [0] * 5, [0] * 5), None)[0].why[FLEET] for k in range(100)]
+    assert [why["total_rate_per_s"] for why in seen] == [85.0 * k for k in range(100)]
 
 
 partition = st.tuples(st.integers(0, 400), st.none() | st.integers(0, 300))

@@ -183,7 +183,7 @@ SAID: dict[str, tuple[str, ...]] = {
     "linear": (
         "Σλ = {total_rate_per_s}/s",
         "a replica at f_up: μ·w·f = {mu_per_s}/s · {w_s} s · {f_up} = {capacity_up} events",
-        "⌈Σλ · {decision_interval_s} s / capacity at f_up⌉ = {needed_up}",
+        "⌈Σλ · {lag_s} s / capacity at f_up⌉ = {needed_up}",
         "wanted = {wanted}, at most {most}",
     ),
     "min-cost": (
@@ -216,7 +216,7 @@ SAID: dict[str, tuple[str, ...]] = {
     "openfaas-ce": ("completed {rate_per_s}/s > {alert_rate_per_s}/s? {rate_per_s > alert_rate_per_s}", "{alert}"),
     "openfaas-pro": ("⌈ready · mean load / (target · proportion)⌉ = {desired}", "{target_proportion:%}"),
     "overprovision": ("|G| = {replicas}", "|Least-Loaded(peak)| = {LL_peak}", "peak λ = {peak_rate_per_s}/s"),
-    "provider-ramp": ("containers = {containers}, backlog = {backlog} events",),
+    "provider-ramp": ("containers = {containers}, events waiting = {waiting}, in the system = {in_system}",),
     "random": ("M = {M} consumers", "start: m = (1, 1)", "step 1: +1 for topic number"),
     "rps": (
         "currentLoad = {currentLoad_per_s}/s",
