@@ -23,6 +23,12 @@ REACTION_TICKS: Final = 2
 """Decision intervals that requests must survive beyond a start-up: until the next decision, and until it helps."""
 REMOVAL: Final = 0.15
 """Of a start-up, what the removal of a replica costs: it may be wanted again."""
+LARGEST_REMOVAL: Final = 0.9
+"""Of a decision interval, what a removal costs at most: a replica that idles costs more than that at each decision, and
+would otherwise never leave where a start-up takes many intervals.
+"""
+PATIENCE: Final = 0.2
+"""Of a start-up, how long fewer replicas have to be the better choice."""
 HEAD: Final = 0.5
 """Of a service time, how much earlier than necessary a request is to start."""
 PRICE_UNIT_S: Final = 0.005
@@ -36,11 +42,14 @@ TIE: Final = 1e-9
 
 
 class NewsvendorFunctionState(msgspec.Struct, frozen=True):
-    """What is learned, and ``asked``: when how many replicas of each function were asked for that may still start."""
+    """What is learned. By function: ``asked``, when how many replicas were asked for that may still start, and
+    ``fewer``, decisions in a row at which fewer were the better choice.
+    """
 
     forecast: Forecast = Forecast()
     price: Price = Price()
     asked: dict[str, tuple[tuple[float, int], ...]] = msgspec.field(default_factory=dict)
+    fewer: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +65,13 @@ class NewsvendorFunctionParameters(BoundedParameters):
 
 
 class Function(NamedTuple):
-    """One function as it is now. ``started``: requests whose service began. ``slack_s``: age at which a request has to
-    start here at the latest. ``starting``: replicas that do not serve yet, as (s until they do, number).
+    """One function as it is now. ``started``: of the requests that arrived at the pipeline, those that no longer come
+    or wait here: their service began, or they ended without it. ``slack_s``: age at which a request has to start here
+    at the latest. ``starting``: replicas that do not serve yet, as (s until they do, number).
     """
 
     status: FunctionStatus
-    completed: int
+    started: int
     in_flight: int
     service_s: float
     slack_s: float
@@ -69,9 +79,9 @@ class Function(NamedTuple):
     starting: Sequence[tuple[float, int]]
 
     @property
-    def started(self) -> int:
-        """Requests whose service began."""
-        return self.completed + self.in_flight
+    def ended(self) -> int:
+        """Of the started requests, those that are not in service."""
+        return self.started - self.in_flight
 
     def capacity(self, replicas: int, within_s: float, start_up_s: float) -> float:
         """Requests that so many replicas can start to serve within a time: those that serve now, those that start, in
@@ -104,7 +114,7 @@ class Plan:
         function, replicas = self.chosen[name]
         since_s = after_s - function.service_s
         if since_s < 0:
-            return function.completed + function.in_flight * after_s / function.service_s
+            return function.ended + function.in_flight * after_s / function.service_s
         capacity = function.started + function.capacity(replicas, since_s, self.start_up_s)
         return min(capacity, max(function.started, self.delivered(function, since_s)))
 
@@ -138,8 +148,9 @@ class Outlook(NamedTuple):
 
     def changed_s(self, replicas: int) -> float:
         """Replica-seconds of the change itself: of each that is added its start-up, of each that is removed a part."""
-        more = replicas - self.function.status.replicas.current
-        return max(self.start_up_s, self.interval_s) * (more if more >= 0 else -REMOVAL * more)
+        more, start_s = replicas - self.function.status.replicas.current, max(self.start_up_s, self.interval_s)
+        removal_s = min(REMOVAL * start_s, LARGEST_REMOVAL * self.interval_s)
+        return more * start_s if more >= 0 else -more * removal_s
 
     def cost(self, replicas: int) -> float:
         """J(n) in replica-seconds."""
@@ -166,22 +177,29 @@ class NewsvendorFunction(BaseScaler[NewsvendorFunctionParameters, NewsvendorFunc
             forecast = forecast.updated(observation.time_s, observation.arrived, keep_s)
             if forecast.level_per_s is None:
                 raise CannotDecide("no rate yet: this is the first reading of the arrivals")
-            functions = read(observation, observation.deadline_s, state, p)
+            check_counted(observation.functions)
+            if at_rest(observation, forecast):
+                return least(observation.functions, p), NewsvendorFunctionState(forecast, price, state.asked)
+            functions = read(observation, observation.arrived, observation.deadline_s, state, p)
         except CannotDecide as reason:
             following = NewsvendorFunctionState(forecast, price, state.asked)
             return hold(observation.fleet, str(reason)), following
         assert price.value is not None
-        plan, decisions, asked = Plan(forecast, p.start_up_s), dict[str, Decision](), dict(state.asked)
+        plan, decisions, asked, fewer = Plan(forecast, p.start_up_s), dict[str, Decision](), dict(state.asked), {}
         for function in functions:
             price_s = p.price_s or price.value * function.service_s / PRICE_UNIT_S
             outlook = outlook_of(function, plan, price_s, p)
-            replicas = cheapest(outlook, p)
-            fleet, more = function.status.fleet, replicas - function.status.replicas.current
+            best, fleet, now = cheapest(outlook, p), function.status.fleet, function.status.replicas.current
+            fewer[fleet] = state.fewer.get(fleet, 0) + 1 if best < p.bounded(now) else 0
+            patient = best < p.bounded(now) and fewer[fleet] <= PATIENCE * p.start_up_s / p.decision_interval_s
+            replicas = p.bounded(now) if patient else best
+            more = replicas - now
             plan.chosen[fleet] = function, replicas
-            decisions[fleet] = resize(function.status, replicas, terms(outlook, replicas, forecast, p))
+            why = terms(outlook, best, forecast, p)
+            decisions[fleet] = resize(function.status, replicas, {**why, "wanted": replicas})
             known = tuple((observation.time_s + until_s - p.start_up_s, count) for until_s, count in function.starting)
             asked[fleet] = (*known, (observation.time_s, more)) if more > 0 else known
-        return merged(decisions), NewsvendorFunctionState(forecast, price, asked)
+        return merged(decisions), NewsvendorFunctionState(forecast, price, asked, fewer)
 
 
 def updated_price(price: Price, observation: FunctionObservation, p: NewsvendorFunctionParameters) -> Price:
@@ -193,19 +211,64 @@ def updated_price(price: Price, observation: FunctionObservation, p: NewsvendorF
     return price.updated(observation.finished, observation.missed, p.slo_share, gain)
 
 
+def check_counted(parts: Sequence[FunctionStatus]) -> None:
+    """Raise CannotDecide where it is unknown how many requests a function has or had."""
+    if not parts:
+        raise CannotDecide("no function is known that could be scaled")
+    for part in parts:
+        check_known(part, "arrived", "completed", "backlog", "in_flight", "after")
+
+
+def at_rest(observation: FunctionObservation, forecast: Forecast) -> bool:
+    """No request is in the pipeline and none is expected, while a service rate is unknown: none is needed then."""
+    return (
+        not forecast.rate_per_s
+        and not any(part.backlog or part.in_flight for part in observation.functions)
+        and any(part.service_rate_per_s is None for part in observation.functions)
+    )
+
+
+def least(parts: Sequence[FunctionStatus], p: NewsvendorFunctionParameters) -> Decision:
+    """The least number of replicas of each function."""
+    terms: dict[str, Term] = {"reason": "no request waits and none is expected", "wanted": p.bounded(1)}
+    return merged({part.fleet: resize(part, p.bounded(1), terms) for part in parts})
+
+
+def started(parts: Sequence[FunctionStatus], arrived: int) -> dict[str, int]:
+    """By function: of the requests that ``arrived`` at the pipeline, those that no longer come or wait there.
+
+    All do that neither wait there nor are on their way. One that is turned away or fails for good is on no way any
+    more, though it is never completed. The branches of a merge finish requests in different orders, so that fewer are
+    together there than the slowest has finished: then those count that the functions lost.
+    """
+    found, ended, lost = dict[str, int](), dict[str, int](), dict[str, int]()
+    upstream: dict[str, set[str]] = {}
+    for part in parts:
+        before = part.after or ()
+        came, in_flight, waiting = part.arrived or 0, part.in_flight or 0, part.backlog or 0
+        begun = (part.completed or 0) + in_flight
+        lost[part.fleet] = max(0, came - waiting - begun) + (0 if before else max(0, arrived - came))
+        upstream[part.fleet] = {part.fleet}.union(*(upstream[name] for name in before))
+        known = min((ended[name] for name in before), default=arrived) - waiting
+        if len(before) > 1:
+            known = min(known, begun + sum(lost[name] for name in upstream[part.fleet]))
+        found[part.fleet], ended[part.fleet] = known, known - in_flight
+    return found
+
+
 def read(
     observation: FunctionObservation,
+    arrived: int,
     deadline_s: float,
     state: NewsvendorFunctionState,
     p: NewsvendorFunctionParameters,
 ) -> list[Function]:
     """The functions, from the first to the last. Raises CannotDecide for an unknown reading."""
     parts = observation.functions
-    if not parts:
-        raise CannotDecide("no function is known that could be scaled")
     for part in parts:
-        check_known(part, "completed", "in_flight", "service_rate_per_s", "after")
+        check_known(part, "service_rate_per_s")
     service_s = {part.fleet: 1 / part.service_rate_per_s for part in parts if part.service_rate_per_s}
+    begun = started(parts, arrived)
     remaining_s: dict[str, float] = {}
     for part in reversed(parts):
         following = [remaining_s[each.fleet] for each in parts if part.fleet in (each.after or ())]
@@ -213,7 +276,7 @@ def read(
     return [
         Function(
             part,
-            part.completed or 0,
+            begun[part.fleet],
             part.in_flight or 0,
             service_s[part.fleet],
             deadline_s - remaining_s[part.fleet] - HEAD * service_s[part.fleet],
@@ -296,5 +359,4 @@ def terms(outlook: Outlook, chosen: int, forecast: Forecast, p: NewsvendorFuncti
         "late": [outlook.late(each) for each in candidates],
         "cost": [outlook.cost(each) for each in candidates],
         "chosen": candidates.index(chosen),
-        "wanted": chosen,
     }

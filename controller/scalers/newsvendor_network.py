@@ -34,6 +34,11 @@ TAIL: Final = 1e-3
 NODES: Final = 200
 """Waits up to the limit at which a late probability is computed, where it is not needed exactly."""
 MOST_ARRIVALS: Final = 500
+MOST_ONE_BY_ONE: Final = 500
+"""Waiting tasks, the oldest, of which each is evaluated; and so many more than may start before the next decision. The
+others, in a long queue, are so in at most ``MOST_GROUPS`` groups.
+"""
+MOST_GROUPS: Final = 100
 MOST_KEPT: Final = 256
 MOST_ADDED: Final = 50
 """Consumers that one decision adds at most."""
@@ -44,7 +49,7 @@ LEAST_GAIN: Final = 1e-3
 class NewsvendorNetworkState(msgspec.Struct, frozen=True):
     """What is learned. ``start_ups_s``: those last observed, of all topics. ``forecasts`` by job. By topic:
     ``service``, ``waiting`` (mean number of tasks that wait) and ``tasks`` (arrived tasks, as readings at which there
-    were more than before, back to the oldest one that waits).
+    were more than before, back to the oldest one that waits). ``unused``: job types of which none had come yet.
     """
 
     price: Price = Price()
@@ -53,6 +58,7 @@ class NewsvendorNetworkState(msgspec.Struct, frozen=True):
     service: dict[str, ServiceMoments] = msgspec.field(default_factory=dict)
     waiting: dict[str, float] = msgspec.field(default_factory=dict)
     tasks: dict[str, tuple[tuple[float, int], ...]] = msgspec.field(default_factory=dict)
+    unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +106,8 @@ class Trade(NamedTuple):
 class Outlook(NamedTuple):
     """One topic: who serves and waits there now, and what may arrive until the next decision.
 
-    By task, those that wait first: ``exists``, the probability that there is one, and late probabilities: if it starts
+    By task, those that wait first: ``exists``, the probability that there is one (or of a group in a long queue, how
+    many there are), ``position``, how many are before it, and late probabilities: if it starts
     ``now`` (or when it arrives), after a start-up (``new``), or at the next decision (``last``), when it has
     waited for ``waits_s``. ``late_after``: late probability by wait.
     ``rate_per_s``: of all arrivals there, in the long run; ``arrivals``: expected ones until the next decision;
@@ -118,6 +125,7 @@ class Outlook(NamedTuple):
     ages_s: Sequence[float]
     at_once: float
     exists: Sequence[float]
+    position: Sequence[int]
     now: Sequence[float]
     new: Sequence[float]
     last: Sequence[float]
@@ -169,7 +177,10 @@ class Outlook(NamedTuple):
         late += fsum(self.exists[k] * self.new[k] for k in range(at_once, soon))
         work_s = extra_s * fsum(self.exists[max(0, p.min_replicas - busy) : soon])
         then_s = self.later_s(soon, busy + idle + added)
-        for k, freed, later_s in zip(range(soon, count), at_least(ends, ends, count - soon), then_s, strict=True):
+        first_ones = at_least(ends, ends, min(count - soon, ceil(ends) + MOST_ONE_BY_ONE))
+        for k, later_s in zip(range(soon, count), then_s, strict=True):
+            turn = self.position[k] - soon
+            freed = first_ones[turn] if turn < len(first_ones) else 0.0
             late += self.exists[k] * (self.last[k] - freed * (self.last[k] - self.now[k]) / 2)
             work_s += self.exists[k] * (freed * beyond * extra_s + (1 - freed) * later_s)
         return late, work_s
@@ -183,20 +194,19 @@ class Outlook(NamedTuple):
         Had the start-up to be paid only if it is now, a decision would always leave it to the next one.
         """
         least, price_s, late_after = self.parameters.min_replicas, self.price_s, self.late_after
-        waiting = list(zip(self.waits_s[first:], self.last[first:], strict=True))
+        turns_of = [position - first + 1 for position in self.position[first:]]
+        waiting = list(zip(turns_of, self.waits_s[first:], self.last[first:], strict=True))
         costs = self.renewed_s[first:]
         if consumers and self.start_up_s:  # without a start-up a further consumer is never dearer than a turn
             turn_s = self.service_s / consumers
             turns = [
                 self.extra_s + price_s * (late_after.near(wait_s + turn * turn_s) - last)
-                for turn, (wait_s, last) in enumerate(waiting, 1)
+                for turn, wait_s, last in waiting
             ]
             costs = list(map(min, costs, turns))
         if self.load < least:
             turn_s = self.service_s / least
-            turns = [
-                price_s * (late_after(wait_s + turn * turn_s) - last) for turn, (wait_s, last) in enumerate(waiting, 1)
-            ]
+            turns = [price_s * (late_after(wait_s + turn * turn_s) - last) for turn, wait_s, last in waiting]
             costs = list(map(min, costs, turns))
         return list(costs)
 
@@ -221,16 +231,23 @@ class Outlook(NamedTuple):
 
 def mean_between(spare: int, ends: float, come: float, beyond: int) -> float:
     """E[min((spare + E − A)⁺, beyond)] of two Poisson counts: services that end and tasks that arrive."""
-    probabilities = difference(ends, come)
-    most = len(probabilities) // 2
+    most = farthest(ends, come)
     surely = max(0, min(beyond, spare - most))
+    if min(beyond, spare + most) <= surely:
+        return surely
+    probabilities = difference(ends, come)
     return surely + fsum(probabilities[k - spare + most] for k in range(surely + 1, min(beyond, spare + most) + 1))
+
+
+def farthest(first: float, second: float) -> int:
+    """Beyond this two Poisson counts do not differ."""
+    return ceil(max(first, second) + 5 * sqrt(max(first, second))) + 1
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def difference(first: float, second: float) -> tuple[float, ...]:
     """P(X − Y ≥ k) of two Poisson counts, from k = −most to most; beyond these it is 1 and 0."""
-    most = ceil(max(first, second) + 5 * sqrt(max(first, second))) + 1
+    most = farthest(first, second)
     above = (*(1.0,) * (most + 1), *at_least(first, first, most), *(0.0,) * most)
     by = (1.0, *at_least(second, second, most), 0.0)
     parts = [by[k] - by[k + 1] for k in range(most + 1)]
@@ -255,18 +272,23 @@ class NewsvendorNetwork(BaseScaler[NewsvendorNetworkParameters, NewsvendorNetwor
             service=remembered(observation, state.service),
             start_ups_s=tuple(s for topic in observation.topics for s in topic.start_ups_s) or state.start_ups_s,
         )
+        unused = tuple(job.job for job in observation.jobs if job.arrived == 0)
+        before, state = state.unused, msgspec.structs.replace(state, unused=unused)
         try:
-            network = known_network(observation, state, p)
-            state = learned(observation, state, network, p)
-            forecasts = known_rates(observation, state)
+            seen, idle = parted(observation, state, before, p)
+            if idle and not seen.topics:
+                return merged(idle), state
+            network = known_network(seen, state, p)
+            state = learned(seen, state, network, p)
+            forecasts = known_rates(seen, state)
         except CannotDecide as reason:
             return hold(observation.fleet, str(reason)), state
         assert state.price.value is not None
         start_up_s = typical(p.start_up_s, state.start_ups_s)
         delay = 1 + start_up_s / p.decision_interval_s
         price_s = p.price_s or state.price.value / PRICE_UNIT * mean_route_s(network) * delay
-        decisions = {}
-        for outlook in outlooks(observation, state, network, forecasts, price_s, start_up_s, p):
+        decisions = dict(idle)
+        for outlook in outlooks(seen, state, network, forecasts, price_s, start_up_s, p):
             trades, chosen = best_trades(outlook)
             why = terms(outlook, trades, chosen)
             decisions[outlook.status.fleet] = resize(outlook.status, trades[chosen].consumers, why)
@@ -317,6 +339,29 @@ def updated_price(price: Price, observation: NetworkObservation, p: NewsvendorNe
     if price.value is None:
         price = price.beginning(FIRST_PRICE, 1 - p.slo_share)
     return price.updated(observation.completed, observation.late, p.slo_share, PRICE_GAIN)
+
+
+def parted(
+    observation: NetworkObservation,
+    state: NewsvendorNetworkState,
+    unused: Sequence[str],
+    p: NewsvendorNetworkParameters,
+) -> tuple[NetworkObservation, dict[str, Decision]]:
+    """What needs an outlook, and decisions for the other topics: where no task has been and only those job types lead
+    that have not come, at this reading and the last one (``unused``). The least number needs no service rate.
+    """
+    known = {name for name, last in state.service.items() if last.rate_per_s is not None} | p.service_rates_per_s.keys()
+    jobs = tuple(
+        job for job in observation.jobs if job.arrived != 0 or job.job not in unused or known.issuperset(job.route)
+    )
+    needed = {name for job in jobs for name in job.route} | (known if jobs else set())
+    idle = {
+        topic.fleet: resize(topic, p.bounded(1), {"reason": "no job has come yet", "wanted": p.bounded(1)})
+        for topic in observation.topics
+        if topic.fleet not in needed and topic.backlog == 0 and topic.in_flight == 0
+    }
+    topics = tuple(topic for topic in observation.topics if topic.fleet not in idle)
+    return msgspec.structs.replace(observation, topics=topics, jobs=jobs), idle
 
 
 def known_network(
@@ -503,6 +548,16 @@ def ages_s(readings: Sequence[tuple[float, int]], time_s: float, waiting: int) -
     return ages
 
 
+def grouped(waiting: int, may_start: int) -> list[tuple[int, int]]:
+    """Position and number of the waiting tasks that are evaluated as one: each alone, but for the end of a long queue,
+    where it is the middle of a group. ``may_start``: tasks that may start before the next decision.
+    """
+    alone = min(waiting, may_start + MOST_ONE_BY_ONE)
+    size = max(1, ceil((waiting - alone) / MOST_GROUPS))
+    groups = [(first, min(size, waiting - first)) for first in range(alone, waiting, size)]
+    return [*((k, 1) for k in range(alone)), *((first + number // 2, number) for first, number in groups)]
+
+
 def outlook_of(
     status: TopicStatus,
     ages: Sequence[float],
@@ -520,15 +575,19 @@ def outlook_of(
     most = min(MOST_ARRIVALS, ceil(mean + 6 * sqrt(variance)) + 2)
     probable = [each for each in at_least(mean, variance, most) if each >= TAIL]
     late = LateProbability(visits, p.slo_s)
+    ends = (status.in_flight or 0) * p.decision_interval_s / service_s
+    groups = grouped(len(ages), max(status.replicas.current + MOST_ADDED, p.min_replicas) + ceil(ends))
+    some = [ages[position] for position, _ in groups]
     come_s = [p.decision_interval_s * k / (max(mean, k) + 1) for k in range(1, len(probable) + 1)]
     at_once = late(0.0)
-    now = [*(late(age_s) for age_s in ages), *(at_once for _ in come_s)]
+    now = [*(late(age_s) for age_s in some), *(at_once for _ in come_s)]
     new = now
     if start_up_s:
-        new = [*(late(a + start_up_s) for a in ages), *(late(max(0.0, start_up_s - c)) for c in come_s)]
-    waits_s = [*(a + p.decision_interval_s for a in ages), *(p.decision_interval_s - c for c in come_s)]
+        new = [*(late(a + start_up_s) for a in some), *(late(max(0.0, start_up_s - c)) for c in come_s)]
+    waits_s = [*(a + p.decision_interval_s for a in some), *(p.decision_interval_s - c for c in come_s)]
     last = [late(wait_s) for wait_s in waits_s]
-    exists = [*(1.0 for _ in ages), *probable]
+    exists = [*(float(number) for _, number in groups), *probable]
+    positions = [*(position for position, _ in groups), *range(len(ages), len(ages) + len(probable))]
     extra_s = extra_work_s(rate_per_s * service_s, service_s, p.min_replicas)
     renewed_s = [
         extra_s + start_up_s + price_s * (late(wait_s + start_up_s) - before)
@@ -543,6 +602,7 @@ def outlook_of(
         ages,
         at_once,
         exists,
+        positions,
         now,
         new,
         last,

@@ -8,7 +8,7 @@ queue costs its seconds, an event that is rejected or comes too late costs λ. d
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, floor, fsum, log, sqrt
+from math import ceil, floor, fsum, inf, log, sqrt
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
@@ -58,7 +58,8 @@ class NewsvendorQueueParameters(BoundedParameters):
 
     ``service_rate_per_s`` (μ of a container) and ``capacity`` (K) None: as observed. A new queue has its first
     container after ``first_container_s`` and one more every ``container_ramp_s``, up to ``max_servers``.
-    ``horizon_s``: how far ahead queues and late events are counted.
+    ``horizon_s``: for how long queues and late events are counted, from the first container of a new queue on, and at
+    least twice as long as the others take to come.
     """
 
     slo_s: Positive = 0.5
@@ -80,6 +81,13 @@ class NewsvendorQueueParameters(BoundedParameters):
     def ramp_s(self) -> float:
         """Seconds until a new queue has all its containers."""
         return self.first_container_s + (self.max_servers - 1) * self.container_ramp_s
+
+    @property
+    def ahead_s(self) -> float:
+        """Seconds ahead in which queues and late events are counted: some of them with all containers of a new queue,
+        or no queue would be worth its seconds.
+        """
+        return self.first_container_s + max(self.horizon_s, 2 * (self.ramp_s - self.first_container_s))
 
     def containers(self, now: int, after_s: float) -> int:
         """Of a queue in service that has ``now`` of them; 0 before the first one."""
@@ -108,6 +116,12 @@ class Bank(NamedTuple):
     held: int
     capacity: int
     service_rate_per_s: float
+
+    @property
+    def held_s(self) -> float:
+        """How long an event waits in the main queue now, until the queues have taken those before it."""
+        served_per_s = self.service_rate_per_s * sum(q.servers for q in self.queues)
+        return self.held / served_per_s if served_per_s else inf if self.held else 0.0
 
     @property
     def size(self) -> int:
@@ -179,31 +193,56 @@ class Outlook(NamedTuple):
         return (more + fewer) / 2
 
     def _late(self, n: int, by: float) -> float:
+        """If the main queue holds events, it keeps what the queues do not take, in order: those that arrive after them
+        are late if that takes too long, and those that it still holds in the end make as many others late.
+        """
         p, bank = self.p, self.bank
         interval_s = p.decision_interval_s
         service = rounded_up(bank.service_rate_per_s * interval_s)
         queues = bank.with_queues(n)
         states = [np.eye(bank.capacity + 1)[min(q.events, bank.capacity)] for q in queues]
-        counts = np.arange(bank.capacity + 1)
         total = last = 0.0
+        held = float(bank.held)
         for step, expected in enumerate(self.arrivals):
             after_s = step * interval_s
             servers = [p.containers(q.servers, after_s) if q.name else p.containers_of_new(after_s) for q in queues]
-            arriving = max(0.0, expected + by) + (bank.held if step == 0 else 0)
-            shares = equal_waits([float(state @ counts) for state in states], servers, arriving, GRID**service)
-            last = 0.0
-            for i, share in enumerate(shares):
-                rate = arriving * share
-                following = states[i] @ _over(rounded_up(rate), service, servers[i], bank.capacity)
-                late = _late(service, servers[i], bank.capacity, p.slo_s, interval_s)
-                last += rate * float((states[i] + following) @ late) / 2
-                states[i] = following
+            arriving = max(0.0, expected + by)
+            if not bank.held:
+                last, _ = self._step(states, servers, arriving, service)
+            else:
+                # More than twice what a queue can take in an interval fills it as well.
+                most = 2 * (bank.capacity * len(queues) + GRID**service * sum(servers))
+                late, taken = self._step(states, servers, min(arriving + held, most), service)
+                too_long = held > GRID**service * sum(servers) * p.slo_s / interval_s
+                last = arriving if too_long else late * arriving / max(arriving + held, TIE)
+                held = max(0.0, arriving + held - taken)
             total += last
-        return total + last * max(0.0, p.horizon_s / interval_s - len(self.arrivals))
+        return total + last * max(0.0, p.ahead_s / interval_s - len(self.arrivals)) + held
+
+    def _step(
+        self, states: list[Probabilities], servers: Sequence[int], arriving: float, service: int
+    ) -> tuple[float, float]:
+        """One interval on, with new ``states``: events that come too late or find their queue full, and events that the
+        queues take.
+        """
+        p, capacity = self.p, self.bank.capacity
+        counts = np.arange(capacity + 1)
+        shares = equal_waits([float(state @ counts) for state in states], servers, arriving, GRID**service)
+        too_late = taken = 0.0
+        for i, share in enumerate(shares):
+            rate = arriving * share
+            following = states[i] @ _over(rounded_up(rate), service, servers[i], capacity)
+            late = _late(service, servers[i], capacity, p.slo_s, p.decision_interval_s)
+            both = states[i] + following
+            too_late += rate * float(both @ late) / 2
+            served = GRID**service * float(both @ np.minimum(counts, servers[i])) / 2
+            taken += served + float((following - states[i]) @ counts)
+            states[i] = following
+        return too_late, taken
 
     def queue_s(self, n: int) -> float:
         """Queue-seconds within the horizon, and what it costs to remove some."""
-        return self.p.horizon_s * (n + REMOVAL * max(0, self.bank.size - n))
+        return self.p.ahead_s * (n + REMOVAL * max(0, self.bank.size - n))
 
     def cost(self, n: int, late: float) -> float:
         """J(n) in queue-seconds."""
@@ -329,7 +368,9 @@ def _blind(queues: Sequence[QueueStatus]) -> bool:
 def counted(
     state: NewsvendorQueueState, observation: QueueObservation, bank: Bank, p: NewsvendorQueueParameters
 ) -> NewsvendorQueueState:
-    """With the price of these counts: rejected events are counted, late ones expected from what an event finds now."""
+    """With the price of these counts: rejected events are counted, late ones expected from what an event finds now, in
+    the main queue too.
+    """
     rejected, completed = observation.rejected, observation.completed
     late = state.late
     price = state.price
@@ -338,15 +379,11 @@ def counted(
     fresh = rejected is not None and completed is not None
     if fresh and state.rejected is not None and state.completed is not None:
         assert rejected is not None and completed is not None
-        service = rounded_up(bank.service_rate_per_s * p.decision_interval_s)
-        found = [
-            float(
-                _late(service, q.servers, bank.capacity, p.slo_s, p.decision_interval_s)[
-                    min(q.events, bank.capacity - 1)
-                ]
-            )
-            for q in bank.queues
-        ]
+        service, left_s = rounded_up(bank.service_rate_per_s * p.decision_interval_s), p.slo_s - bank.held_s
+        found = [1.0] * len(bank.queues)
+        if left_s > 0:
+            late_of = [_late(service, q.servers, bank.capacity, left_s, p.decision_interval_s) for q in bank.queues]
+            found = [float(each[min(q.events, len(each) - 2)]) for each, q in zip(late_of, bank.queues, strict=True)]
         weights = [max(1, q.servers) for q in bank.queues]
         share = fsum(w * f for w, f in zip(weights, found, strict=True)) / fsum(weights)
         late += max(0, rejected - state.rejected) + share * max(0, completed - state.completed)
@@ -356,9 +393,13 @@ def counted(
 
 
 def outlook_of(bank: Bank, state: NewsvendorQueueState, p: NewsvendorQueueParameters) -> Outlook:
-    """Arrivals until a new queue has all its containers, and the price."""
+    """Arrivals until a new queue has all its containers, or until the end if events wait in the main queue; and the
+    price.
+    """
     forecast, interval_s = state.forecast, p.decision_interval_s
-    steps = max(1, min(ceil(p.ramp_s / interval_s) + 1, ceil(p.horizon_s / interval_s)))
+    steps = max(1, min(ceil(p.ramp_s / interval_s) + 1, ceil(p.ahead_s / interval_s)))
+    if bank.held:  # the last second does not stand for the others until the main queue is empty
+        steps = ceil(p.ahead_s / interval_s)
     arrivals = [forecast.rate_at((step + 0.5) * interval_s) * interval_s for step in range(steps)]
     # Poisson arrivals are in the chain itself; here only what is beyond them, and the error of the level.
     spread = max(0.0, forecast.dispersion - 1) + max(1.0, forecast.dispersion) * LEVEL_GAIN / (2 - LEVEL_GAIN)
@@ -409,7 +450,7 @@ def terms(
         "S": [q.servers for q in bank.queues],
         "asked": bank.asked,
         "held": bank.held,
-        "horizon_s": p.horizon_s,
+        "horizon_s": p.ahead_s,
         "price_s": outlook.price_s,
         "slo_share": p.slo_share,
         "slo_s": p.slo_s,

@@ -33,7 +33,9 @@ def observed(
             time_s=time_s,
             fleet=name,
             replicas=ReplicaCounts(joined=replicas),
+            arrived=(arrived or 0) if index == 0 else done["first"],
             completed=done[name],
+            backlog=max(0, ((arrived or 0) if index == 0 else done["first"]) - done[name]),
             in_flight=0,
             service_rate_per_s=1 / SERVICE_S,
             after=NAMES[:index],
@@ -118,15 +120,47 @@ def test_unknown_readings_hold(field: str) -> None:
     assert field in str(decision.why)
 
 
-@pytest.mark.parametrize("field", ["completed", "in_flight", "service_rate_per_s", "after"])
+@pytest.mark.parametrize("field", ["arrived", "completed", "backlog", "in_flight", "service_rate_per_s", "after"])
 def test_unknown_readings_of_a_function_hold(field: str) -> None:
     own, state = scaler(), NewsvendorFunctionState()
     for second in range(3):
         _, state = own.decide(observed(float(second), 0, dict.fromkeys(NAMES, 0)), state)
-    known = observed(3.0, 0, dict.fromkeys(NAMES, 0))
+    known = observed(3.0, 30, dict.fromkeys(NAMES, 30))
     blind = msgspec.structs.replace(known.functions[0], **{field: None})
     decision, _ = own.decide(msgspec.structs.replace(known, functions=(blind, known.functions[1])), state)
     assert decision.action == "hold"
+
+
+@pytest.mark.parametrize("start_up_s", [1.0, 6.0, 10.0, 60.0])
+def test_without_load_the_least_replicas_are_left_however_long_a_start_up_is(start_up_s: float) -> None:
+    own, state, replicas = scaler(start_up_s=start_up_s), NewsvendorFunctionState(), 6
+    for second in range(200):
+        arrived = 40 * min(second, 20)
+        decision, state = own.decide(observed(float(second), arrived, dict.fromkeys(NAMES, arrived), replicas), state)
+        replicas = max(sizes(decision, replicas))
+    assert replicas == 1
+
+
+def test_requests_that_fail_for_good_are_not_due_any_more() -> None:
+    own, state = scaler(), NewsvendorFunctionState()
+    for second in range(200):
+        arrived = 20 * min(second, 50)
+        done = dict.fromkeys(NAMES, max(0, arrived - 100))
+        seen = observed(float(second), arrived, done)
+        first = msgspec.structs.replace(seen.functions[0], backlog=0)
+        decision, state = own.decide(msgspec.structs.replace(seen, functions=(first, seen.functions[1])), state)
+    assert sizes(decision) == [1, 1]
+    assert decision.why["first"]["due"] == pytest.approx(0, abs=0.01)
+    assert decision.why["second"]["due"] == pytest.approx(0, abs=0.01)
+
+
+def test_before_the_first_request_the_least_replicas_need_no_service_rate() -> None:
+    own, state = scaler(), NewsvendorFunctionState()
+    for second in range(3):
+        seen = observed(float(second), 0, dict.fromkeys(NAMES, 0))
+        parts = tuple(msgspec.structs.replace(each, service_rate_per_s=None) for each in seen.functions)
+        decision, state = own.decide(msgspec.structs.replace(seen, functions=parts), state)
+    assert sizes(decision) == [1, 1]
 
 
 LOADS = st.tuples(st.integers(0, 60), st.integers(0, 60), st.integers(1, 8))

@@ -8,11 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from controller.scalers import newsvendor_network
 from controller.scalers.newsvendor_network import (
     NewsvendorNetwork,
     NewsvendorNetworkParameters,
     NewsvendorNetworkState,
     ages_s,
+    grouped,
     mean_between,
     readings_of,
 )
@@ -207,6 +209,51 @@ def test_unknown_arrivals_of_a_job_hold_and_unknown_late_jobs_keep_the_price() -
     assert (decision.action, decision.targets) == ("hold", {})
     _, following = own.decide(observed(100, 10, late=None), state)
     assert following.price.value == state.price.value
+
+
+def test_before_the_first_job_the_least_consumers_need_no_service_rate() -> None:
+    own, state = scaler(), NewsvendorNetworkState()
+    for second in (0, 2):
+        seen = observed(second, 10, busy=0)
+        topics = tuple(msgspec.structs.replace(each, service_rate_per_s=None) for each in seen.topics)
+        decision, state = own.decide(msgspec.structs.replace(seen, topics=topics), state)
+        assert sizes(decision) == ([1, 1] if second else [3, 3])
+
+
+def test_a_topic_to_which_no_job_leads_yet_does_not_hold_up_the_others() -> None:
+    own, state = scaler(), NewsvendorNetworkState()
+    for second in range(0, 100, 5):
+        seen = observed(second, 20, busy=0)
+        never = topic(float(second), "Z", 0, 0, 0, ReplicaCounts(joined=3))
+        never = msgspec.structs.replace(never, service_rate_per_s=None)
+        jobs = (*seen.jobs, JobStatus(job="3", route=("D", "Z"), arrived=0))
+        decision, state = own.decide(msgspec.structs.replace(seen, topics=(*seen.topics, never), jobs=jobs), state)
+    assert (*sizes(decision), decision.targets["Z"]) == (1, 1, 1)
+
+
+def test_a_long_queue_is_evaluated_in_groups_and_a_short_one_task_by_task() -> None:
+    assert grouped(600, 100) == [(k, 1) for k in range(600)]
+    groups = grouped(10_000, 100)
+    assert len(groups) <= 600 + 100
+    assert sum(number for _, number in groups) == 10_000
+
+
+def test_a_long_queue_gets_the_consumers_that_it_gets_task_by_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    near = newsvendor_network.LateProbability.near
+
+    def counted(self: newsvendor_network.LateProbability, wait_s: float) -> float:
+        asked.append(wait_s)
+        return near(self, wait_s)
+
+    monkeypatch.setattr(newsvendor_network.LateProbability, "near", counted)
+    found = []
+    for alone in (newsvendor_network.MOST_ONE_BY_ONE, 5000):
+        monkeypatch.setattr(newsvendor_network, "MOST_ONE_BY_ONE", alone)
+        asked.clear()
+        found.append((sizes(after_steady_load(3, 2000, price_s=500.0, start_up_s=20.0)), len(asked)))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] < found[1][1] / 2
 
 
 LOADS = st.tuples(st.integers(5, 60), st.integers(0, 8), st.integers(0, 12))

@@ -151,6 +151,21 @@ def test_containers_of_one_queue_and_queues_too_long_to_compute_hold() -> None:
         scaler(capacity=1000)
 
 
+@pytest.mark.parametrize("first_container_s", [0.0, 31.0, 60.0])
+def test_a_new_queue_is_worth_its_seconds_however_late_its_first_container_comes(first_container_s: float) -> None:
+    assert size(after_steady_load((400, 1, 50), price_s=0.1, first_container_s=first_container_s)) >= 3
+
+
+def test_events_that_the_main_queue_holds_are_late_and_get_queues() -> None:
+    own, state = scaler(slo_share=0.9, max_replicas=6), NewsvendorQueueState()
+    for second in range(60):
+        waiting = 200 * second
+        seen = observed(second, (400, 2, 50), backlog=100 + waiting, completed=200 * second)
+        decision, state = own.decide(seen, state)
+    assert size(decision) == 6
+    assert state.late == pytest.approx(200 * 59, rel=0.05)
+
+
 LOADS = st.tuples(st.integers(0, 400), st.integers(1, 5), st.integers(0, 50))
 
 
