@@ -196,7 +196,9 @@ class NewsvendorFunction(BaseScaler[NewsvendorFunctionParameters, NewsvendorFunc
             more = replicas - now
             plan.chosen[fleet] = function, replicas
             why = terms(outlook, best, forecast, p)
-            decisions[fleet] = resize(function.status, replicas, {**why, "wanted": replicas})
+            decisions[fleet] = resize(
+                function.status, replicas, {**why, "fewer_for": state.fewer.get(fleet, 0), "wanted": replicas}
+            )
             known = tuple((observation.time_s + until_s - p.start_up_s, count) for until_s, count in function.starting)
             asked[fleet] = (*known, (observation.time_s, more)) if more > 0 else known
         return merged(decisions), NewsvendorFunctionState(forecast, price, asked, fewer)

@@ -121,6 +121,7 @@ NEWSVENDOR = Family(
         "work until the next decision: {work} requests",
         "λ = {price_s} replica-seconds per late request, for {slo_share:%} before the deadline",
         Sentence(frozenset({*TRADE, "chosen", "price_s"}), _trade),
+        "fewer replicas have been the better choice in {fewer_for} decisions before this one",
         "replicas = {replicas}, wanted = {wanted}",
     ),
     marks=frozenset({"change_s"}),
