@@ -342,7 +342,7 @@ def test_a_function_of_an_experiment_is_deployed_with_its_floor(api: httpx.Clien
     gateway.wait(lambda: gateway.available("sha256") == 1)
     answer = api.post("/function/sha256", content=b"x")
     started_ns, finished_ns = (int(answer.headers[f"x-penstock-{what}-ns"]) for what in ("started", "finished"))
-    assert finished_ns - started_ns >= 30_000_000
+    assert finished_ns - started_ns >= 29_000_000  # 30 ms, by a wall clock that may be set right meanwhile
     assert api.post("/system/scale-function/sha256", json={"replicas": 9}).status_code == 202
     assert api.get("/system/function/sha256").json()["replicas"] == 3
 
