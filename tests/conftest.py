@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import _pytest.runner
 import pytest
 import typer.main
 import typer.testing
@@ -40,6 +41,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # A suite that is given up, by `timeout` or a CI's limit, stops its services as one that is interrupted does.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+# A thread of a module's service may read the environment just when pytest removes its variable at the end of a test.
+_told_pytest = _pytest.runner._update_current_test_var
+_pytest.runner._update_current_test_var = lambda item, when: _told_pytest(item, when or "teardown")
 
 
 # Every call of a command would make the words of all commands again, a tenth of a second.

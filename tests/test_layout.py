@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
-SUFFIXES = ("live", "theory", "properties", "vectors", "conformance", "experiments", "hostile")
+SUFFIXES = ("live", "faults", "theory", "properties", "vectors", "conformance", "experiments", "hostile")
 """Of one module several test files may speak: ``test_queue.py``, ``test_queue_theory.py``."""
 SEVERAL_MODULES = {
     "bench": "benchmarks, one per claim",
