@@ -27,6 +27,7 @@ from controller.keda.hpa import TARGET
 from controller.keda.metadata import Trigger, read_trigger
 from controller.keda.tls import TlsFiles
 from penstock.errors import PenstockError
+from penstock.event_wait import set_within
 
 log = logging.getLogger(__name__)
 
@@ -173,9 +174,7 @@ class Facade:
             if (active := fleet.state.active) is not None and active != sent:
                 sent = active
                 yield wire.IsActiveResponse(result=active)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STREAM_CHECK_S):  # wait_for loses a cancellation that comes with news
-                    await news.wait()
+            await set_within(news, STREAM_CHECK_S)
 
     async def StreamMetricSpec(
         self, request: wire.ScaledObjectRef, context: Context
@@ -291,9 +290,7 @@ async def serve(fleets: Fleets, listen: str, stop: asyncio.Event, tls: TlsFiles 
     try:
         while not stop.is_set():
             await asyncio.to_thread(fleets.forget)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STREAM_CHECK_S):
-                    await stop.wait()
+            await set_within(stop, STREAM_CHECK_S)
     finally:
         await server.stop(GRACE_S)
         await asyncio.to_thread(fleets.stop)

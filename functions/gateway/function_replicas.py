@@ -19,6 +19,7 @@ from functions.gateway.pods import PodBackend
 from functions.gateway.replica_set import FunctionRecord, ReplicaRecord
 from penstock.contracts import POD_STEPS, Phase
 from penstock.errors import PenstockError
+from penstock.event_wait import set_within
 from penstock.replica_set import SERVING
 
 log = logging.getLogger("fleet")
@@ -118,9 +119,7 @@ class FunctionReplicas:
                 log.exception("%s: retried", self.record.name)
                 trouble = f"{type(error).__name__}: {error}"
             self.trouble = trouble
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):  # Python 3.11's wait_for loses a cancellation next to a wake
-                    await self._wake.wait()
+            await set_within(self._wake, pause_s)
             self._wake.clear()
         await self.quit(QUIT_S)
 

@@ -29,6 +29,7 @@ from penstock.adapters.kubernetes.informer import KubernetesError
 from penstock.adapters.kubernetes.pods import Pod
 from penstock.adapters.kubernetes.replica_pods import ReplicaPods, how_it_ended
 from penstock.adapters.tls import tls_context
+from penstock.event_wait import set_within
 from penstock.log_once import LogOnce
 
 log = logging.getLogger("pods")
@@ -134,10 +135,7 @@ class FunctionPods:
             except Exception:
                 log.exception("%s: retried", self.deployment.name)
             starting = any(replica.state is None or replica.state.phase == "cold" for replica in self.replicas.values())
-            with contextlib.suppress(TimeoutError):
-                # Python 3.11's wait_for loses a cancellation next to a wake, and ``release`` would wait forever.
-                async with asyncio.timeout(STARTING_S if starting else LOOK_S):
-                    await self._wake.wait()
+            await set_within(self._wake, STARTING_S if starting else LOOK_S)
             self._wake.clear()
 
     def _take_phases(self) -> bool:

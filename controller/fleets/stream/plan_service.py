@@ -27,6 +27,7 @@ from controller.fleets.stream.assignment import AssignmentPlanner
 from penstock.adapters.http_server import MOST_CONNECTIONS, configuration, read_body
 from penstock.contracts import Groups
 from penstock.errors import PenstockError
+from penstock.event_wait import set_within
 from penstock.plan import MemberReport, PlanNotice, ReplicaName
 from penstock.records import read_record
 from penstock.sockets import listen
@@ -218,9 +219,7 @@ class PlanService:
                 return found
             self._polling += 1  # also of clients that have gone: their requests end with the wait
             try:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(remaining_s):  # wait_for loses a cancellation that comes with a wake
-                        await wake.wait()
+                await set_within(wake, remaining_s)
             finally:
                 self._polling -= 1
 
