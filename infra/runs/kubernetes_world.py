@@ -2,8 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, nullcontext, suppress
-from types import TracebackType
+from contextlib import ExitStack
 from typing import Self
 
 from infra.kubernetes.driver_pod import HERE
@@ -13,20 +12,21 @@ from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
 from infra.runs.kinds import pod_run
 from infra.runs.left_behind import left_for_good, left_on_services
+from infra.runs.live_world import LiveWorld
 from infra.runs.pods import CONTROLLER, SENDERS, require_idle
 from penstock.errors import PenstockError
 from penstock.rundir import RunDirectory
 from penstock.runspec import RunSpec
-from penstock.world import Progress, World
+from penstock.world import Progress
 
 
-class KubernetesWorld(World):
+class KubernetesWorld(LiveWorld):
     """World on the cluster of the current kubeconfig. Services that it starts are deleted at the end."""
 
     def __init__(self, tell: Progress = lambda _: None, services: ClusterServices | None = None) -> None:
+        super().__init__()
         self._services = services or ClusterServices(LocalServices.from_settings(tell), tell)
         self._local = self._services.local
-        self._ending = ExitStack()
 
     def __enter__(self) -> Self:
         self._local.state.create()
@@ -45,12 +45,6 @@ class KubernetesWorld(World):
                 warm_up(self._services.endpoints().require("kafka"))
             self._ending = ending.pop_all()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._ending, suppress(PenstockError) if error is not None else nullcontext():  # the first error counts
-            self.close()
 
     def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
         """Prepare the run. PenstockError if another machine's run or load session has pods: it would lose them."""

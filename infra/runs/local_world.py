@@ -5,8 +5,7 @@ Every process is a program of the supervisor, so that `penstock down` finds it e
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext, suppress
-from types import TracebackType
+from contextlib import ExitStack
 from typing import Self
 
 from infra.local.grafana import board_link
@@ -15,21 +14,21 @@ from infra.local.services import LocalServices
 from infra.local.warm_up import warm_up
 from infra.runs.kinds import COMMON, live_kind, local_run
 from infra.runs.left_behind import left_for_good, left_on_services
-from penstock.errors import PenstockError
+from infra.runs.live_world import LiveWorld
 from penstock.rundir import RunDirectory, Verdict
 from penstock.runspec import RunSpec
-from penstock.world import Progress, World
+from penstock.world import Progress
 
 
-class LocalWorld(World):
-    """World on this machine. It starts services that are not up, and stops them at the end unless some were up before:
-    those are somebody's, and so is one of them that had died and is started again.
+class LocalWorld(LiveWorld):
+    """World on this machine. It starts services that are not up, and stops them at the end unless some were up before.
+    Those belong to another command; they stay up, and so does one of them that had died and that this world started.
     """
 
     def __init__(self, tell: Progress = lambda _: None, services: LocalServices | None = None) -> None:
+        super().__init__()
         self._services = services or LocalServices.from_settings(tell)
         self._tell = tell
-        self._ending = ExitStack()
         self._needs: tuple[str, ...] = ()
 
     def __enter__(self) -> Self:
@@ -44,12 +43,6 @@ class LocalWorld(World):
                 warm_up(endpoints.require("kafka"))
             self._ending = ending.pop_all()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._ending, suppress(PenstockError) if error is not None else nullcontext():  # the first error counts
-            self.close()
 
     def prepare(self, spec: RunSpec, directory: RunDirectory) -> None:
         """Start the services that only this kind of run needs, then prepare the run."""
