@@ -22,7 +22,7 @@ from controller.scalers.shared.base import JITTER, CannotDecide, all_reasons
 from controller.scalers.shared.beliefs import Beliefs, Believed, typical
 from controller.scalers.shared.jumps import STEPS, JumpPrice, Jumps
 from controller.scalers.shared.lpt import group_numbers, groups_of, lpt_for_all
-from controller.scalers.shared.newsvendor import CumulativePrice, clip, first_price
+from controller.scalers.shared.newsvendor import PATIENCE, CumulativePrice, clip, first_price
 from controller.scalers.shared.parameters import Candidates as Values
 from controller.scalers.shared.parameters import NotNegative, OpenShare, Positive
 from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick
@@ -322,10 +322,14 @@ class Fleet(NamedTuple):
         """Replicas that are requested when a burst is seen can still serve it within the limit."""
         return estimates.since_burst() + self.start_up + self.pause < self.limit
 
+    def after_rebalance(self, estimates: Estimates) -> int:
+        """Tick up to which late events are of a rebalance that begins now."""
+        return estimates.ticks + ceil(self.pause) + SETTLING
+
     @property
     def patience(self) -> int:
         """Decisions in a row that have to want fewer replicas, less one."""
-        return ceil(0.2 * self.start_up)
+        return ceil(PATIENCE * self.start_up)
 
 
 class Candidate(NamedTuple):
@@ -564,8 +568,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         known = state.estimates if elapsed < GAP else state.estimates.after_gap()
         estimates = known.updated(slots, fleet.ahead)
         insured = estimates.jumps.rate > 0 and not (fleet.in_time(estimates) and estimates.burstiness() > BURSTS)
-        after_rebalance = estimates.ticks + ceil(fleet.pause) + SETTLING
-        late = state.late.updated(observed, estimates, after_rebalance, insured=insured)
+        late = state.late.updated(observed, estimates, fleet.after_rebalance(estimates), insured=insured)
         price = state.price.updated(
             observed.finished,
             None if observed.late is None else observed.late - late.by_jumps,
@@ -574,18 +577,15 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             smallest=tick.replicas <= 1,
             clump=CLUMP if fleet.long_pause else 1.0,
         )
-        learned = NewsvendorState(
-            offsets=state.offsets,
+        learned = msgspec.structs.replace(
+            state,
             estimates=estimates,
             price=price,
             slots=slots,
             read_s=observed.time_s,
-            fewer=state.fewer,
             requested_s=observed.time_s if state.requested_s is None else state.requested_s,
             late=late,
             beliefs=beliefs,
-            idle=state.idle,
-            jump_price=state.jump_price,
         )
         oldest = age_of_oldest(tick.load.lags, slots, state.slots if elapsed <= 1 + JITTER else ())
         outlook, least = self.outlook(tick, learned, fleet, oldest, insured=insured)
@@ -643,7 +643,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             until = e.ticks + ceil(fleet.horizon)
             scale_ins = scale_ins.begun(until, late.counted, chosen.late_by_pause / outlook.scale_in)
         if chosen.replicas == tick.replicas and chosen.changed:
-            stopped_until = e.ticks + ceil(fleet.pause) + SETTLING
+            stopped_until = fleet.after_rebalance(e)
         kept = chosen.replicas == tick.replicas or 0 < fewer <= fleet.patience
         return msgspec.structs.replace(
             learned,

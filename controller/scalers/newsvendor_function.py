@@ -14,21 +14,25 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 
 from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, resize
-from controller.scalers.shared.newsvendor import PRICE_GAIN, ROUNDING, Forecast, Price, expected_above
+from controller.scalers.shared.newsvendor import (
+    PATIENCE,
+    PRICE_GAIN,
+    REMOVAL,
+    ROUNDING,
+    Forecast,
+    Price,
+    expected_above,
+)
 from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
 from controller.scalers.shared.single_fleet import merged
 from penstock.contracts import Decision, FunctionObservation, FunctionStatus, Term, hold
 
 REACTION_TICKS: Final = 2
 """Decision intervals that requests must survive beyond a start-up: until the next decision, and until it helps."""
-REMOVAL: Final = 0.15
-"""Of a start-up, what the removal of a replica costs: it may be wanted again."""
 LARGEST_REMOVAL: Final = 0.9
 """Of a decision interval, what a removal costs at most: a replica that idles costs more than that at each decision, and
 would otherwise never leave where a start-up takes many intervals.
 """
-PATIENCE: Final = 0.2
-"""Of a start-up, how long fewer replicas have to be the better choice."""
 HEAD: Final = 0.5
 """Of a service time, how much earlier than necessary a request is to start."""
 PRICE_UNIT_S: Final = 0.005
@@ -190,15 +194,14 @@ class NewsvendorFunction(BaseScaler[NewsvendorFunctionParameters, NewsvendorFunc
             price_s = p.price_s or price.value * function.service_s / PRICE_UNIT_S
             outlook = outlook_of(function, plan, price_s, p)
             best, fleet, now = cheapest(outlook, p), function.status.fleet, function.status.replicas.current
-            fewer[fleet] = state.fewer.get(fleet, 0) + 1 if best < p.bounded(now) else 0
-            patient = best < p.bounded(now) and fewer[fleet] <= PATIENCE * p.start_up_s / p.decision_interval_s
-            replicas = p.bounded(now) if patient else best
+            before = state.fewer.get(fleet, 0)
+            fewer[fleet] = before + 1 if best < p.bounded(now) else 0
+            waits = 0 < fewer[fleet] <= PATIENCE * p.start_up_s / p.decision_interval_s
+            replicas = p.bounded(now) if waits else best
             more = replicas - now
             plan.chosen[fleet] = function, replicas
-            why = terms(outlook, best, forecast, p)
-            decisions[fleet] = resize(
-                function.status, replicas, {**why, "fewer_for": state.fewer.get(fleet, 0), "wanted": replicas}
-            )
+            why = {**terms(outlook, best, forecast, p), "fewer_for": before, "wanted": replicas}
+            decisions[fleet] = resize(function.status, replicas, why)
             known = tuple((observation.time_s + until_s - p.start_up_s, count) for until_s, count in function.starting)
             asked[fleet] = (*known, (observation.time_s, more)) if more > 0 else known
         return merged(decisions), NewsvendorFunctionState(forecast, price, asked, fewer)

@@ -17,7 +17,7 @@ import numpy as np
 from controller.queueing.mmsk import Probabilities
 from controller.queueing.mmsk_over_time import LARGEST_STATE, Matrix, late_probabilities, transition
 from controller.scalers.shared.base import BaseScaler, CannotDecide, all_reasons, check_known, reason_of
-from controller.scalers.shared.newsvendor import LEVEL_GAIN, Forecast, Price
+from controller.scalers.shared.newsvendor import LEVEL_GAIN, PATIENCE, REMOVAL, Forecast, Price
 from controller.scalers.shared.parameters import BoundedParameters, Count, NotNegative, OpenShare, Positive
 from controller.scalers.shared.queue_scaler import container_rate_per_s
 from penstock.contracts import Action, Decision, QueueObservation, QueueStatus, Term, hold
@@ -30,10 +30,6 @@ JUMP: Final = 5.0
 """Standard deviations of a count from its forecast beyond which the load has jumped: the level begins anew."""
 GRID: Final = 1.02
 """Rates are rounded up to powers of this, so that the probabilities of few rates are computed."""
-REMOVAL: Final = 0.15
-"""Of a queue's seconds in the horizon, what its removal costs: it may be wanted again."""
-PATIENCE: Final = 0.2
-"""Of the time until a queue has all its containers, how long fewer queues have to be the better choice."""
 MOST_KEPT: Final = 256
 TIE: Final = 1e-9
 

@@ -37,6 +37,10 @@ repays little more in the same time.
 """
 RARITY: Final = 1.3
 """The price at the beginning is the first, divided by this power of the share of late events that is allowed."""
+REMOVAL: Final = 0.15
+"""Of what a replica or a queue costs until it is of use, what its removal costs: it may be wanted again."""
+PATIENCE: Final = 0.2
+"""Of the time until a new one is of use, how long fewer have to be the better choice."""
 MOST_KEPT: Final = 512
 ROUNDING: Final = 0.25
 """Variance of a count that is known, in requests²: services begin one by one."""
