@@ -236,18 +236,17 @@ def check_decision(decision: Decision, observation: FleetObservation) -> None:
     """Raise ValueError for a decision that no fleet could carry out: a target that is no number of replicas (negative,
     not whole, not a number) or names another fleet; a grouping that has a partition twice or not at all.
     """
-    fleets = [observation.fleet, *(part.fleet for part in observation.parts())]
+    fleets = dict.fromkeys((observation.fleet, *(part.fleet for part in observation.parts())))
     for fleet, target in decision.targets.items():
         if type(target) is not int or target < 0:
             raise ValueError(f"{target!r} replicas for {fleet}: a target is a whole number, at least 0")
         if fleet not in fleets:
-            known = ", ".join(dict.fromkeys(fleets))
-            raise ValueError(f"{target} replicas for {fleet}: there is no such fleet, but {known}")
+            raise ValueError(f"{target} replicas for {fleet}: there is no such fleet, but {', '.join(fleets)}")
     if decision.assignment is not None and isinstance(observation, StreamObservation):
         given = sorted(partition for group in decision.assignment for partition in group)
-        due = [each.partition for each in observation.partitions]
-        if given != sorted(due):
-            raise ValueError(f"partitions {given} in the groups, not each of {sorted(due)} once")
+        due = sorted(each.partition for each in observation.partitions)
+        if given != due:
+            raise ValueError(f"partitions {given} in the groups, not each of {due} once")
 
 
 def check_kinds(scalers: Sequence[AnyScaler], offered: type[FleetObservation]) -> None:

@@ -25,7 +25,7 @@ def write_page(session: Session, found: Found) -> None:
     write_advice(
         session.folder / "report.html",
         title=f"Which scaler for {trace.path.name}?",
-        sentence=f"{advice.sentence[0].upper()}{advice.sentence[1:]}.",
+        sentence=_sentence(advice.sentence),
         context=(
             f"{trace.rate_per_s.sum():,.0f} events in {trace.seconds:,} s; wanted: {wanted}.",
             f"{found.trials} trials, {conditions(session.plan, request, minutes, advised=advice.best is not None)}.",
@@ -35,11 +35,16 @@ def write_page(session: Session, found: Found) -> None:
         commands={
             name: on_lines(line) for name, line in (("Play it", advice.replay), ("Deploy it", advice.control)) if line
         },
-        deployed=f"{advice.deployed[0].upper()}{advice.deployed[1:]}." if advice.deployed else "",
+        deployed=_sentence(advice.deployed) if advice.deployed else "",
         manifests={name: (why_yaml(name, advice), text) for name, text in advice.manifests.items()},
         close=CLOSE_MEANS if any(row.outcome(request.share) == "close" for row in found.rows) else "",
         emulated=any(is_emulated(row.scaler) for row in found.rows),
     )
+
+
+def _sentence(text: str) -> str:
+    """With a capital letter and a full stop."""
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def on_lines(command: str) -> str:
