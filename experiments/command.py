@@ -163,8 +163,8 @@ def _give(given: dict[str, dict[str, str]], setting: str, option: str, value: fl
 
 
 def _with_options(**fixed: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the parameters of ``_options`` in place of its own parameter ``options``. Those that are ``fixed``
-    have this value and are no option of the command.
+    """Replace a command's parameter ``options`` by the parameters of ``_options``. Parameters in ``fixed`` keep the
+    given value and are no options of the command.
     """
     every = inspect.signature(_options).parameters
     shared = {name: parameter for name, parameter in every.items() if name not in fixed}

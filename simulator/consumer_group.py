@@ -26,8 +26,8 @@ class Member:
 
     ``stopped``: it waits for the current rebalance to end, since ``stopped_at_s`` if it served before.
     ``silent_since_s``: time of its last heartbeat (killed or frozen); the coordinator expels it a session time-out
-    later. ``thaw_s``: a frozen member continues then. ``leaving``: its replica drains; a plan for nobody gives it
-    nothing.
+    later. ``thaw_s``: a frozen member continues then. ``leaving``: its replica drains; a plan without members
+    assigns it no partition.
     """
 
     name: str

@@ -301,7 +301,7 @@ def flush(state: KernelState, hold: bool, pull: bool, now_s: float) -> None:
 
 @njit(cache=True)  # type: ignore[untyped-decorator, unused-ignore]
 def _arrive(state: KernelState, event: int, hold: bool, pull: bool, now_s: float) -> None:
-    """An event is sent. It stays in the main queue while nobody hands it over."""
+    """An event arrives at the main queue, and stays there while the forwarder is away."""
     state.events[event].sent_s = now_s
     away = now_s < state.until_s[FORWARDER_BACK_S]
     # What is held already goes first: as long as there is any, no queue has room.

@@ -348,9 +348,9 @@ class StreamEngine(FaultInjection):
         self.group.join(name)
 
     def _drain(self, name: str, *, nobody_stays: bool) -> None:
-        """A member that is notified of plans at once leaves when it has lost all partitions, or, where nobody stays to
-        take them, after its current event. Otherwise it leaves first, like the paper's replicas, and its partitions
-        stand still until the others are notified.
+        """End a replica. With directed rebalances its member leaves when it has lost all partitions; if the plan has no
+        members (``nobody_stays``), it leaves after its current event. Otherwise the member leaves first, like the
+        paper's replicas, and its partitions stand still until the other members are notified.
         """
         member = self.group.member(name)
         if member is None or not self._spec.worker.directed_rebalance:

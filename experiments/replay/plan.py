@@ -41,7 +41,7 @@ MADE_FOR_OTHER_FLEETS: Final[dict[str, str]] = {
 """They can read a consumer group, but are made for another fleet; --scalers takes them nevertheless."""
 
 SHARED: Final = ("worker", "system")
-"""Targets of settings besides scalers: they are part of the experiment."""
+"""Targets of ``--set`` that are no scaler. Their settings belong to the experiment."""
 WORKLOAD: Final = "trace:path="
 RECORDED: Final = "as recorded"
 
@@ -75,8 +75,8 @@ class TracePlan:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What is simulated, ``--set`` included, as scalers are told it: ``service_rate_per_s``, ``start_up_s``,
-        ``rebalance_time_s``.
+        """The simulated fleet as a scaler's parameters describe it, with ``--set``: ``service_rate_per_s``,
+        ``start_up_s``, ``rebalance_time_s``.
         """
         experiment = self.experiment
         return world_facts(experiment, experiment.worker, experiment.system, experiment.max_replicas)

@@ -103,7 +103,7 @@ def own_redis(tmp_path: Path) -> Iterator[tuple[str, int]]:
     address = tmp_path / "socket"
     config = ("port 0", f"unixsocket {address}", f"dir {tmp_path}", "appendonly yes", "appendfsync everysec", 'save ""')
     (tmp_path / "redis.conf").write_text("\n".join(config))
-    # The kernel signals a write beyond the limit besides refusing it.
+    # The kernel refuses a write beyond the limit, and sends a signal.
     start = f"trap '' XFSZ; exec redis-server {tmp_path / 'redis.conf'} > /dev/null"
     process = subprocess.Popen(["sh", "-c", start])
     try:

@@ -28,8 +28,8 @@ log = logging.getLogger(__name__)
 class ConsumerGroupActuator(ReconcilingActuator[ConsumerReplicaSet]):
     """Actuator port of the consumer group of ``spec`` under a plan service. Replicas are named ``<fleet>-<number>``.
     ``replicas``: of a predecessor, to continue from. A draining replica is ended after twice the spec's
-    ``join_timeout_s`` even if it still holds partitions, and at once where rebalances wait for heartbeats or none
-    stays.
+    ``join_timeout_s`` even if it still holds partitions, and at once if rebalances wait for heartbeats or the plan has
+    no members.
     """
 
     def __init__(self, spec: RunSpec, plans: PlanService, replicas: ConsumerReplicaSet | None = None) -> None:

@@ -100,9 +100,9 @@ class ConsumerReplicaSet(ReplicaSet[ConsumerReplica], kw_only=True):
     ) -> ProgramWork:
         """Programs to start and to end. Work is repeated until its effect is observed.
 
-        ``plan`` is the one in force. A draining replica ends when the plan has taken all partitions from it, at once
-        where the plan leaves nobody to take them, or after ``drain_timeout_ns``; a program that its process manager
-        gave up ends after ``silence_ns``, and is started anew once it is gone.
+        ``plan`` is the one in force. A draining replica ends when the plan has taken all partitions from it, or
+        after ``drain_timeout_ns``. It ends at once if the plan has no members. A program that its process manager gave
+        up ends after ``silence_ns``, and is started anew once it is gone.
         """
         start, end = [], []
         for replica in self.replicas.values():
@@ -120,9 +120,9 @@ class ConsumerReplicaSet(ReplicaSet[ConsumerReplica], kw_only=True):
 
 
 def _has_released(replica: Replica, report: MemberReport | None, plan: Plan | None) -> bool:
-    """Whether a draining replica holds no partition that another is to take: it never took part, the plan in force gave
-    it none, or the plan is for nobody. Under such a plan the group's leader gives the partitions to whoever is there,
-    so that a leaver would keep them; it releases them by ending, after its current event.
+    """Whether a draining replica holds no partition that another member is to take: it never took part, the plan in
+    force gives it none, or the plan has no members. Under a plan without members the group's leader assigns the
+    partitions to all present members, so that a draining replica would keep its own until it ends.
     """
     if report is None or report.at_ns < replica.requested_ns or report.phase in ("started", "left"):
         return True

@@ -26,7 +26,7 @@ def in_system(part: FleetObservation) -> int:
 
 
 def waiting(part: FleetObservation) -> int:
-    """Events that nobody processes yet; of a consumer group, which does not tell them apart, the lag.
+    """Events that wait and are not in service. Of a consumer group: the lag, which includes events in service.
 
     Raises CannotDecide for an unknown value.
     """
