@@ -171,7 +171,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_replicas_are_servers_again_though_a_restart_of_haproxy_failed_half_way(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, method: str, failure: Exception, times: int
+    state_folder: Path, caplog: pytest.LogCaptureFixture, method: str, failure: Exception, times: int
 ) -> None:
     async def story(scene: Scene) -> None:
         scene.work()
@@ -185,7 +185,7 @@ def test_replicas_are_servers_again_though_a_restart_of_haproxy_failed_half_way(
             f"haproxy is not restored, retried: {failure}",
         ]
 
-    play(tmp_path, story)
+    play(state_folder, story)
 
 
 def test_an_haproxy_that_answers_too_late_is_known_by_its_pid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,7 +211,7 @@ def test_an_haproxy_that_answers_too_late_is_known_by_its_pid(tmp_path: Path, mo
     asyncio.run(story())
 
 
-def test_a_route_that_could_not_be_taken_back_is_taken_back_later(tmp_path: Path) -> None:
+def test_a_route_that_could_not_be_taken_back_is_taken_back_later(state_folder: Path) -> None:
     async def story(scene: Scene) -> None:
         scene.work()
         await scene.until(scene.serves)
@@ -220,10 +220,10 @@ def test_a_route_that_could_not_be_taken_back_is_taken_back_later(tmp_path: Path
             await scene.control.delete("f")
         await scene.until(lambda: not scene.plane.routes)
 
-    play(tmp_path, story)
+    play(state_folder, story)
 
 
-def test_changes_are_saved_once_the_disk_has_space_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_are_saved_once_the_disk_has_space_again(state_folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def story(scene: Scene) -> None:
         save, attempts = scene.control._save, 0
 
@@ -242,10 +242,10 @@ def test_changes_are_saved_once_the_disk_has_space_again(tmp_path: Path, caplog:
         assert scene.saved().functions["f"].target == 7
         assert [record.getMessage() for record in caplog.records] == [f"the record is not saved, retried: {FULL}"]
 
-    play(tmp_path, story)
+    play(state_folder, story)
 
 
-def test_a_function_is_reconciled_once_the_api_server_is_back(tmp_path: Path) -> None:
+def test_a_function_is_reconciled_once_the_api_server_is_back(state_folder: Path) -> None:
     """And its replicas are not taken for gone before."""
 
     async def story(scene: Scene) -> None:
@@ -262,11 +262,11 @@ def test_a_function_is_reconciled_once_the_api_server_is_back(tmp_path: Path) ->
         assert str(away) in told and scene.backend.failures == []
         assert [event.replica for event in scene.control.events.since(0).events if event.phase == "gone"] == []
 
-    play(tmp_path, story)
+    play(state_folder, story)
 
 
 def test_the_gateway_ends_haproxy_though_the_api_server_is_away(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    state_folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story(scene: Scene) -> None:
         ended: list[bool] = []
@@ -281,11 +281,11 @@ def test_the_gateway_ends_haproxy_though_the_api_server_is_away(
         assert ended == [True]
         assert "f: replicas may be left: the API server is away" in caplog.text
 
-    play(tmp_path, story)
+    play(state_folder, story)
 
 
 @pytest.mark.parametrize("ticks", range(4))
-def test_the_gateway_ends_though_a_replica_changes_at_that_moment(tmp_path: Path, ticks: int) -> None:
+def test_the_gateway_ends_though_a_replica_changes_at_that_moment(state_folder: Path, ticks: int) -> None:
     async def story(scene: Scene) -> None:
         running = asyncio.create_task(scene.fleet.run())
         await scene.until(lambda: scene.plane.servers == {"f-1"})
@@ -296,4 +296,4 @@ def test_the_gateway_ends_though_a_replica_changes_at_that_moment(tmp_path: Path
         await asyncio.wait({running}, timeout=30)
         assert running.cancelled()
 
-    play(tmp_path, story)
+    play(state_folder, story)
