@@ -11,7 +11,15 @@ import msgspec
 from penstock.errors import PenstockError
 
 TYPES = {"float": "a number", "int": "a whole number", "bool": "true or false", "null": "none", "str": "a text"}
-UNITS = {"_per_s": "1/s", "_per_min": "1/min", "_per_hour": "1/h", "_s": "s", "_ms": "ms", "_ns": "ns"}
+UNITS = {
+    "_per_s": "1/s",
+    "_per_min": "1/min",
+    "_per_hour": "1/h",
+    "_s": "s",
+    "_ms": "ms",
+    "_ns": "ns",
+    "_percentage": "%",
+}
 """Unit by the ending of a name; without one it is a count, a share or a choice."""
 
 

@@ -2,24 +2,42 @@
 
 Read from Knative Serving's autoscaler, 2026, with its defaults. A window averages the samples of its ticks. The panic
 threshold compares ⌈panic demand / target⌉ with the ready replicas, as the source does: few replicas panic early.
+Parameters have the limits of Knative's own configuration, so that every setting here is one that can be deployed.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, floor, fsum
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from controller.queueing.rounding import rounded_up
 from controller.scalers.shared.base import TOLERANCE_S, resize
 from controller.scalers.shared.demand import in_system
-from controller.scalers.shared.parameters import AboveOne, BoundedParameters, Candidates, NotNegative, Positive
+from controller.scalers.shared.parameters import (
+    AboveOne,
+    BoundedParameters,
+    Candidates,
+    NotNegative,
+    Positive,
+    PositiveShare,
+    Range,
+)
 from controller.scalers.shared.single_fleet import SingleFleetScaler, Step, elapsed_s
 from penstock.contracts import FleetObservation, ReplicaCounts, Term
 
 Samples = tuple[tuple[float, float], ...]
 """(time in s, requests in the system), oldest first."""
+
+StableWindow = Annotated[
+    float, Range("whole seconds from 6 to 3600", lambda value: 6 <= value <= 3600 and value == round(value))
+]
+Percentage = Annotated[float, Range("a percentage from 1 to 100", lambda value: 1 <= value <= 100)]
+Threshold = Annotated[float, Range("a number from 1.1 to 10", lambda value: 1.1 <= value <= 10)]
+Concurrency = Annotated[float, Range("a number of at least 0.01", lambda value: value >= 0.01)]
+LEAST_PANIC_WINDOW_S = 1.0
+"""However small its percentage: the length of a bucket of its statistics."""
 
 
 def average(samples: Samples, time_s: float, over_s: float) -> float:
@@ -30,20 +48,22 @@ def average(samples: Samples, time_s: float, over_s: float) -> float:
 
 @dataclass(frozen=True)
 class KpaParameters(BoundedParameters):
-    """Knative's defaults. ``grace_s``: the last replica stays so long after the stable window is empty."""
+    """Knative's defaults. ``panic_window_percentage``: of the stable window; ``panic_threshold``: times the ready
+    replicas. ``grace_s``: the last replica stays so long after the stable window is empty.
+    """
 
     least_replicas: ClassVar[int] = 0
     candidates: ClassVar[Mapping[str, Candidates]] = {
         "target_concurrency": Candidates((0.02, 0.05, 0.1, 0.25, 0.5, 1.0), ("service_rate_per_s", "slo_s")),
-        "stable_window_s": Candidates((15.0, 30.0, 60.0, 120.0)),
-        "panic_window_s": Candidates((6.0, 12.0)),
+        "stable_window_s": Candidates((6.0, 15.0, 30.0, 60.0, 120.0), step=1.0),
+        "panic_window_percentage": Candidates((10.0, 40.0, 100.0)),
         "min_replicas": Candidates((0.0, 0.2, 0.4, 0.6), ("max_replicas",)),
     }
-    target_concurrency: Positive = 100.0
-    target_utilisation: Positive = 0.7
-    stable_window_s: Positive = 60.0
-    panic_window_s: Positive = 6.0
-    panic_threshold: Positive = 2.0
+    target_concurrency: Concurrency = 100.0
+    target_utilisation: PositiveShare = 0.7
+    stable_window_s: StableWindow = 60.0
+    panic_window_percentage: Percentage = 10.0
+    panic_threshold: Threshold = 2.0
     max_scale_up_rate: AboveOne = 1000.0
     max_scale_down_rate: AboveOne = 2.0
     grace_s: NotNegative = 30.0
@@ -54,6 +74,11 @@ class KpaParameters(BoundedParameters):
     def target(self) -> float:
         """Requests in the system per replica that are aimed at."""
         return self.target_concurrency * self.target_utilisation
+
+    @property
+    def panic_window_s(self) -> float:
+        """The newest part of the stable window."""
+        return max(LEAST_PANIC_WINDOW_S, self.panic_window_percentage / 100 * self.stable_window_s)
 
 
 class KpaState(msgspec.Struct, frozen=True):

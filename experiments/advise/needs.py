@@ -57,11 +57,7 @@ def constant_fleet(parts: Mapping[PartName, Part], request: AdviceRequest, carry
     def keeps(replicas: int) -> bool:
         return _all_meet(
             [
-                Trial(
-                    spec=_constant(part.experiment, replicas, seed),
-                    schedule=str(part.schedules[seed]),
-                    lead_in_s=part.lead_in_s,
-                )
+                part.trial(_constant(part.experiment, replicas, seed))
                 for part in (parts[name] for name in PARTS)
                 for seed in seeds_of(request)
             ],

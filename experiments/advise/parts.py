@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.advise.request import AdviceRequest
 from experiments.advise.trial import counted
-from experiments.advise.trials import Part, PartName
+from experiments.advise.trials import Arrivals, Part, PartName
 from experiments.experiment import Options, run_spec
 from experiments.replay.plan import TracePlan, on_trace, schedule_on
 from experiments.replay.trace import Floats, OwnTrace
@@ -24,6 +24,10 @@ from report.wording import share
 LEAD_IN_S: Final = 60
 """A recorded fleet was running when the part begins: its scaler had the replicas that the load needed, and full windows
 of observations.
+"""
+LEAD_IN_VARIES_S: Final = 60
+"""By so much it is longer, at most, by seed: the ticks then meet the same load at other times. A setting whose ticks
+happen to come just after the spikes of a part keeps the share by one seed, and in no deployment.
 """
 SHORTEST_S: Final = 10
 """Of a part."""
@@ -51,21 +55,21 @@ def parts_of(
     for a proof; such an excerpt is left out.
     """
     spans = _spans_of(plan, request)
-    lead_ins_s = {name: float(to_s - from_s) for name, ((from_s, to_s), *_) in spans.items()}
     least = least_events(request.share)
-    files: dict[PartName, dict[int, Path]] = {name: {} for name in spans}
+    arrivals: dict[PartName, dict[int, Arrivals]] = {name: {} for name in spans}
     for seed in (*seeds_of(request), *confirming_of(request)):
         spec = run_spec(plan.experiment, scaler, replace(options, seed=seed), run="advise")
         schedule = schedule_on(plan, spec)
         for name, each in spans.items():
             if name == "excerpt" and seed != request.seed:
                 continue
-            part = _cut(schedule, each)
-            if (events := counted(part, lead_ins_s[name])) >= least:
-                files[name][seed] = file = folder / f"{name}-{seed}.parquet"
-                part.write(file)
+            lead_in = lead_in_of(each[0], LEAD_IN_S + varied_s(seed))
+            part, lead_in_s = _cut(schedule, [lead_in, *each]), lead_in[1] - lead_in[0]
+            if (events := counted(part, lead_in_s)) >= least:
+                arrivals[name][seed] = Arrivals(folder / f"{name}-{seed}.parquet", lead_in_s)
+                part.write(arrivals[name][seed].file)
             elif name != "excerpt":
-                from_s, to_s = each[1]
+                from_s, to_s = each[0]
                 raise PenstockError(
                     f"{plan.trace.path}: the {NAMES[name]} ({from_s} to {to_s} s) has {events} events, and a share of "
                     f"{share(request.share)} can be proven on {least:,} at least; give another --chosen-on, or a "
@@ -73,11 +77,16 @@ def parts_of(
                 )
     return {
         name: Part(
-            on_trace(plan.experiment, request, _cut_trace(plan.trace, spans[name]), folder / f"{name}.csv"),
+            on_trace(
+                plan.experiment,
+                request,
+                _cut_trace(plan.trace, [lead_in_of(spans[name][0], LEAD_IN_S), *spans[name]]),
+                folder / f"{name}.csv",
+            ),
             written,
-            lead_ins_s[name],
+            sum(to_s - from_s for from_s, to_s in spans[name]),
         )
-        for name, written in files.items()
+        for name, written in arrivals.items()
         if written
     }
 
@@ -88,7 +97,7 @@ def least_events(wanted_share: float) -> int:
 
 
 def _spans_of(plan: TracePlan, request: AdviceRequest) -> dict[PartName, Sequence[Span]]:
-    """The lead-in of each part and what follows it. PenstockError for a part that is too short."""
+    """Of each part, without the lead-in. PenstockError for a part that is too short."""
     seconds = plan.trace.seconds
     split_s = round(seconds * request.chosen_on)
     if min(split_s, seconds - split_s) < SHORTEST_S:
@@ -99,13 +108,18 @@ def _spans_of(plan: TracePlan, request: AdviceRequest) -> dict[PartName, Sequenc
     parts: dict[PartName, Sequence[Span]] = {"first": [(0, split_s)], "rest": [(split_s, seconds)]}
     if excerpt := excerpt_of(plan.trace.rate_per_s[:split_s]):
         parts["excerpt"] = excerpt
-    return {name: [lead_in_of(each[0]), *each] for name, each in parts.items()}
+    return parts
 
 
-def lead_in_of(span: Span) -> Span:
-    """The minute before it; of what begins with the trace its own first minute, which is then played twice."""
+def varied_s(seed: int) -> int:
+    """By which the lead-in of this seed is longer."""
+    return int(np.random.default_rng([seed, LEAD_IN_VARIES_S]).integers(LEAD_IN_VARIES_S))
+
+
+def lead_in_of(span: Span, length_s: int) -> Span:
+    """The time before it; of what begins with the trace its own first seconds, which are then played twice."""
     from_s, to_s = span
-    length_s = min(LEAD_IN_S, to_s - from_s)
+    length_s = min(length_s, to_s - from_s)
     begin_s = from_s - length_s if from_s >= length_s else from_s
     return begin_s, begin_s + length_s
 
@@ -133,8 +147,8 @@ def seeds_of(request: AdviceRequest) -> Sequence[int]:
 
 
 def confirming_of(request: AdviceRequest) -> Sequence[int]:
-    """As many again, by which the cheapest proven setting is confirmed."""
-    return range(request.seed + request.seeds, request.seed + 2 * request.seeds)
+    """Twice as many again, by which the cheapest proven setting is confirmed."""
+    return range(request.seed + request.seeds, request.seed + 3 * request.seeds)
 
 
 def _cut(schedule: Schedule, spans: Sequence[Span]) -> Schedule:

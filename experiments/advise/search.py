@@ -20,14 +20,20 @@ from experiments.advise.workers import CarryOut
 PARTS: Final[tuple[PartName, ...]] = ("first", "rest")
 SCOUTS: Final = 13
 """Settings of each scaler that are tried first: what is cheap among them limits the cost of all others."""
-TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.25, 1.25)
+TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.25, 1.25, 1.25, 1.25)
 """Rounds of refinement around the best settings: a scaler whose best costs so many times the cheapest of all is refined
 no further.
 """
 STALLED: Final = 0.997
-"""And so is one whose best was made no cheaper than so many times by two rounds in a row."""
+"""And so is one whose best was made no cheaper than so many times by ``STALLED_ROUNDS``."""
+STALLED_ROUNDS: Final = 3
+"""In a row."""
 JOINT: Final = 8
 """Of the settings of a round, so many differ from good ones in several parameters at once."""
+NEAR_MISS_LATE: Final = 3.0
+"""A setting misses the SLO narrowly with at most so many times the late events that are allowed."""
+CHEAPER: Final = 0.97
+"""It is worth refining if it costs at most so many times the cheapest of its scaler that meets the SLO."""
 GIVEN_UP_LATE: Final = 5.0
 """A trial is given up when so many times the late events that are allowed are late, of the whole length."""
 GIVEN_UP_COST: Final = 1.6
@@ -133,7 +139,14 @@ class Search:
         def around(space: Space) -> list[Setting]:
             tried, scaler = self._tried(space.scaler), space.scaler
             count = most if self._costs(scaler) <= CLOSE * cheapest else max(1, most // 2)
-            mixed = space.joint([*_spread(self._front(scaler), JOINT), *self._cheapest(scaler)[: JOINT // 2]], tried)
+            mixed = space.joint(
+                [
+                    *_spread(self._front(scaler), JOINT),
+                    *self._cheapest(scaler)[: JOINT // 2],
+                    *self._near_misses(scaler),
+                ],
+                tried,
+            )
             near = space.around(self._good(scaler), tried, lambda one, other: tried[one] == tried[other])
             mixed = mixed[: max(count * JOINT // AROUND, count - len(near))]
             return list(dict.fromkeys([*near[: count - len(mixed)], *mixed]))
@@ -142,10 +155,11 @@ class Search:
         self._measure([space for space in promising if not self._stalls(space.scaler)], around)
 
     def _stalls(self, scaler: str) -> bool:
-        """Called before each round; whether the last two of them have made its best no cheaper."""
+        """Called before each round; whether the last ones have made its best no cheaper."""
         costs = self._best_costs.setdefault((self._part, scaler), [])
         costs.append(self._costs(scaler))
-        return len(costs) > 2 and costs[-3] < inf and costs[-1] > STALLED * costs[-3]
+        before = costs[-1 - STALLED_ROUNDS] if len(costs) > STALLED_ROUNDS else inf
+        return before < inf and costs[-1] > STALLED * before
 
     def _affordable(self, part: PartName) -> int:
         """Settings of a scaler that one step tries on a part after the excerpt."""
@@ -208,15 +222,26 @@ class Search:
         return front
 
     def _good(self, scaler: str) -> list[Setting]:
-        """Settings worth refining: the cheapest, and the cheapest with half and a tenth of the late events that are
-        allowed; the two closest where none meets the SLO.
+        """Settings worth refining: the cheapest, the cheapest with half and a tenth of the late events that are
+        allowed, and the cheaper one that misses the SLO by the least: where a constant fleet is the cheapest so far,
+        all around it is the same fleet. The two closest where none meets the SLO.
         """
         tried, front = self._tried(scaler), self._front(scaler)
         if not front:
             return sorted(tried, key=lambda each: (-round(tried[each].slo_share, 3), tried[each].replica_minutes))[:2]
         late = 1 - self._share
         safe = (next((each for each in front if 1 - tried[each].slo_share <= part * late), None) for part in (0.5, 0.1))
-        return list(dict.fromkeys([front[0], *(each for each in safe if each is not None)]))
+        return list(dict.fromkeys([front[0], *(each for each in safe if each is not None), *self._near_misses(scaler)]))
+
+    def _near_misses(self, scaler: str) -> list[Setting]:
+        """Of the settings that cost less than the cheapest that meets the SLO, the closest to it; or none."""
+        tried, late, most = self._tried(scaler), 1 - self._share, CHEAPER * self._costs(scaler)
+        near = [
+            each
+            for each, o in tried.items()
+            if 1 - NEAR_MISS_LATE * late <= o.slo_share < self._share and o.replica_minutes <= most and not o.given_up
+        ]
+        return sorted(near, key=lambda each: (-tried[each].slo_share, tried[each].replica_minutes))[:1]
 
     def _few(self, scaler: str, most: int) -> list[Setting]:
         """Half as many as of other scalers, the safest one among them; the closest where none meets the SLO."""
@@ -271,15 +296,23 @@ class Search:
         return list(found.values())
 
     def _safer(self, failed: Proof, known: Mapping[tuple[str, Setting], Proof]) -> list[Proof]:
-        """Proofs of settings of its scaler that keep more than it on the first part, the cheapest first."""
+        """Proofs of settings of its scaler that keep more than it on the first part, or cost more there: half of them
+        the cheapest, half from there to the dearest.
+        """
         scaler, tried = failed.scaler, self._tried(failed.scaler)
-        share = self._trials.outcomes[self._wanted(scaler, failed.setting)].slo_share
+        own = self._trials.outcomes[self._wanted(scaler, failed.setting)]
         left = [
-            each for each in self._cheapest(scaler) if tried[each].slo_share > share and (scaler, each) not in known
+            each
+            for each in self._cheapest(scaler)
+            if (scaler, each) not in known
+            and (tried[each].slo_share > own.slo_share or tried[each].replica_minutes > own.replica_minutes)
         ]
+        most = min(FURTHER, self._affordable("rest"))
+        cheapest = most - most // 2
+        batch = [*left[:cheapest], *_spread(left[cheapest:], most // 2)]
         best = _best(known.values())
         limits = Limits(late_share=1 - self._lowest, replica_minutes=inf if best is None else best.cost)
-        return self._prove([(scaler, each) for each in left[: min(FURTHER, self._affordable("rest"))]], limits)
+        return self._prove([(scaler, each) for each in batch], limits)
 
     def _further(self, scaler: str, proofs: Sequence[Proof]) -> list[Proof]:
         """More proofs of a scaler that is close to the cheapest: its other settings that meet the SLO on the first

@@ -4,12 +4,13 @@ import math
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import islice, product, zip_longest
 from typing import Any, Final, get_args, get_type_hints
 
 import numpy as np
 
-from controller.scalers.shared.parameters import Candidates
+from controller.scalers.shared.parameters import Candidates, in_range
 from penstock.registry import ScalerClass, emulated_system
 
 TICK_PHASE: Final = "--tick-phase"
@@ -27,13 +28,14 @@ Setting = tuple[tuple[str, Any], ...]
 @dataclass(frozen=True, slots=True)
 class Space:
     """The settings of one scaler: the values from which each parameter starts, in order. ``whole``: parameters that are
-    whole numbers; ``steps``: of which others are multiples.
+    whole numbers; ``steps``: of which others are multiples. ``in_range``: whether a parameter may have a number.
     """
 
     scaler: str
     values: Mapping[str, tuple[Any, ...]]
     whole: Collection[str]
     steps: Mapping[str, float] = field(default_factory=dict)
+    in_range: Callable[[str, float], bool] = lambda _, __: True
 
     def first(self, seed: int) -> list[Setting]:
         """The published setting, and combinations of all values: every one, or as many as are tried, drawn by seed."""
@@ -126,7 +128,8 @@ class Space:
         # Beyond the last value that was tried, as far again as to the one before.
         outside = [2 * value - each for _, each in ends] if None in (below, above) else []
         nearby = [*(each for _, each in ends), *middles, *(each for each in outside if each > 0)]
-        return [self._rounded(name, each) for each in nearby if self._rounded(name, each) != value]
+        rounded = (self._rounded(name, each) for each in nearby)
+        return [each for each in rounded if each != value and self.in_range(name, each)]
 
     def _rounded(self, name: str, value: float) -> float | int:
         if name in self.whole:
@@ -156,7 +159,7 @@ def space_of(scaler: str, kind: ScalerClass, facts: Mapping[str, Any], *, tick_p
     if tick_phase and not emulated_system(kind):
         values[TICK_PHASE] = TICK_PHASES_S
     steps = {name: candidates[name].step for name in values if name in candidates and candidates[name].step}
-    return Space(scaler, values, whole, steps)
+    return Space(scaler, values, whole, steps, partial(in_range, kind.Parameters))
 
 
 def _middle(one: float, other: float) -> float:

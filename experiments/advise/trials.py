@@ -28,18 +28,31 @@ class Wanted(NamedTuple):
     seed: int
 
 
+class Arrivals(NamedTuple):
+    """The arrivals of a part by one seed, in a file; they begin with those of the lead-in."""
+
+    file: Path
+    lead_in_s: int
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the trace: the experiment on it, and the file of its arrivals by seed. Both begin with the lead-in."""
+    """A part of the trace: the experiment on it, its arrivals by seed, and its length without a lead-in, in seconds."""
 
     experiment: Experiment
-    schedules: Mapping[int, Path]
-    lead_in_s: float
+    arrivals: Mapping[int, Arrivals]
+    seconds: int
 
     @property
     def minutes(self) -> float:
-        """Its length without the lead-in."""
-        return (self.experiment.seconds - self.lead_in_s) / 60
+        """Its length without a lead-in."""
+        return self.seconds / 60
+
+    def trial(self, spec: RunSpec, limits: Limits = NO_LIMITS) -> Trial:
+        """The run on the arrivals of its seed."""
+        file, lead_in_s = self.arrivals[spec.seed]
+        spec = msgspec.structs.replace(spec, duration_s=float(lead_in_s + self.seconds))
+        return Trial(spec=spec, schedule=str(file), lead_in_s=float(lead_in_s), limits=limits)
 
 
 class Trials:
@@ -106,9 +119,7 @@ class Trials:
 
     def trial(self, wanted: Wanted, limits: Limits = NO_LIMITS) -> Trial:
         """What a worker carries out."""
-        part = self.parts[wanted.part]
-        schedule = str(part.schedules[wanted.seed])
-        return Trial(spec=self.spec(wanted), schedule=schedule, lead_in_s=part.lead_in_s, limits=limits)
+        return self.parts[wanted.part].trial(self.spec(wanted), limits)
 
     def measure(self, wanted: Iterable[Wanted], carry_out: CarryOut, limits: Limits = NO_LIMITS) -> None:
         """Carry out what was not tried yet; a setting that the scaler refuses has no outcome."""

@@ -7,8 +7,9 @@ played again, so that an evaluation can be done in parts; `--table` prints it.
 
 **Best in hindsight**: the cheapest setting that the same search finds when it searches the held-out part itself, with
 all its trials there, and that keeps the wanted share there by each of the seeds that prove an advice (1 to 3) and on
-the mean of three other seeds (101 to 103). It need not keep the share on the first part, and has no margin. The advised
-setting is one of the candidates. Both costs are means over seeds 101 to 103, which neither chose nor proved the advice.
+the mean of twenty other seeds (101 to 120). It need not keep the share on the first part, and has no margin. The
+advised setting is one of the candidates. Both costs are means over seeds 101 to 120, which neither chose nor proved the
+advice.
 **Best on both parts**: the cheapest of those candidates that also keeps the share on the first part by seeds 1 to 3;
 only such a one can be advised by what the first part shows.
 """
@@ -30,7 +31,7 @@ from experiments.advise.search import Search
 from experiments.advise.session import ALLOWED, Session, carry_out, prepare, space_for, workers
 from experiments.advise.settings import Setting
 from experiments.advise.trial import Outcome
-from experiments.advise.trials import Part, PartName, Trials, Wanted
+from experiments.advise.trials import PartName, Trials, Wanted
 from experiments.advise.workers import CarryOut
 from experiments.replay.trace import Floats
 
@@ -41,7 +42,7 @@ TOO_MUCH = 11
 """Every so many loads, one that nobody can serve."""
 
 
-PROVING, FRESH = range(1, 4), range(101, 104)
+PROVING, FRESH = range(1, 4), range(101, 121)
 """Seeds by which settings are proven, and by which they are compared."""
 WITHIN: Final = 1.03
 CANDIDATES: Final = 60
@@ -203,7 +204,7 @@ def _in_hindsight(session: Session, run_trials: CarryOut, folder: Path) -> list[
     """
     first, rest = session.parts["first"], session.parts["rest"]
     experiment = dataclasses.replace(rest.experiment, common=first.experiment.common)
-    searched = Part(experiment, rest.schedules, rest.lead_in_s)
+    searched = dataclasses.replace(rest, experiment=experiment)
     trials = Trials({"first": searched, "rest": searched}, session.options, folder / "hindsight.jsonl")
     share = session.request.share
     Search(trials, run_trials, wanted_share=share, seeds=PROVING).choose(

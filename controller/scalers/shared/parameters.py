@@ -71,6 +71,11 @@ class BoundedParameters(Parameters):
         return max(self.min_replicas, min(replicas, self.max_replicas or replicas))
 
 
+def in_range(kind: type, name: str, value: float) -> bool:
+    """Whether a parameter may have a value, as far as the range of its type tells."""
+    return all(within.holds(value) for each, within in _ranges_of(kind) if each == name)
+
+
 @cache
 def _ranges_of(kind: type) -> tuple[tuple[str, Range], ...]:
     """The parameters that have a range, each with it."""

@@ -75,7 +75,7 @@ def test_a_step_out_of_panic_halves_at_most() -> None:
 @pytest.mark.parametrize(("in_system", "panics"), [(209, False), (210, False), (211, True)])
 def test_the_threshold_compares_whole_replicas(in_system: int, panics: bool) -> None:
     # Two are ready: panic from ⌈x / 70⌉ ≥ 4 on, that is from more than 210 on.
-    fleet = Fleet(make(Kpa, stable_window_s=2, panic_window_s=2), 1)
+    fleet = Fleet(make(Kpa, stable_window_s=20, panic_window_percentage=10), 1)
     fleet.tick(0.0, backlog=1)
     fleet.replicas = 2
     assert fleet.why(fleet.tick(2.0, backlog=in_system))["in_panic"] is panics
@@ -135,3 +135,28 @@ def test_impossible_parameters_are_told() -> None:
         make(Kpa, max_scale_down_rate=1)
     with pytest.raises(PenstockError, match="stable_window_s=0"):
         make(Kpa, stable_window_s=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stable_window_s", 5.0),
+        ("stable_window_s", 6.5),
+        ("stable_window_s", 3601.0),
+        ("panic_window_percentage", 0.9),
+        ("panic_window_percentage", 101.0),
+        ("panic_threshold", 1.0),
+        ("target_concurrency", 0.009),
+        ("target_utilisation", 1.1),
+    ],
+)
+def test_settings_that_knative_refuses_are_refused(name: str, value: float) -> None:
+    with pytest.raises(PenstockError, match=f"kpa.{name}={value:g}|{name}={value:g}: expected "):
+        make(Kpa, **{name: value})
+
+
+@pytest.mark.parametrize(("stable_s", "percentage", "panic_s"), [(60.0, 10.0, 6.0), (6.0, 100.0, 6.0), (6.0, 1.0, 1.0)])
+def test_the_panic_window_is_the_newest_part_of_the_stable_one(
+    stable_s: float, percentage: float, panic_s: float
+) -> None:
+    assert KpaParameters(stable_window_s=stable_s, panic_window_percentage=percentage).panic_window_s == panic_s

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.advise.parts import EXCERPT_S, Span, excerpt_of, lead_in_of, least_events
+from experiments.advise.parts import EXCERPT_S, LEAD_IN_VARIES_S, Span, excerpt_of, lead_in_of, least_events, varied_s
 from experiments.advise.request import AdviceRequest
 from experiments.advise.session import prepare
 from penstock.errors import PenstockError
+from penstock.schedule import Schedule
 
 RatesFile = Callable[[Iterable[float]], Path]
 
@@ -43,7 +44,26 @@ def test_spikes_are_as_frequent_as_in_the_whole() -> None:
     ids=["the minute before", "begin of the trace", "less than a minute before", "a short part"],
 )
 def test_the_lead_in_is_the_minute_before_or_the_first_one(span: Span, lead_in: Span) -> None:
-    assert lead_in_of(span) == lead_in
+    assert lead_in_of(span, 60) == lead_in
+
+
+def test_ticks_of_any_usual_interval_meet_a_load_at_another_time_by_each_seed() -> None:
+    for interval_s in (15, 30, 60):
+        assert len({varied_s(seed) % interval_s for seed in range(1, 10)}) >= 6
+    assert all(0 <= varied_s(seed) < LEAD_IN_VARIES_S for seed in range(1000))
+
+
+def test_the_same_events_are_counted_by_each_seed(rates_file: RatesFile, tmp_path: Path) -> None:
+    """The lead-in differs, the part does not."""
+    request = AdviceRequest(trace=rates_file([100.0] * 150 + [300.0] * 150), slo=0.5, scalers="rps")
+    rest = prepare(request, tmp_path).parts["rest"]
+    assert len({each.lead_in_s for each in rest.arrivals.values()}) > 1
+    for file, lead_in_s in rest.arrivals.values():
+        schedule = Schedule.read(file)
+        assert schedule.duration_s == lead_in_s + 150
+        offset_s = schedule.intended_offset_ns / 1e9
+        assert (offset_s < lead_in_s).sum() == pytest.approx(100 * lead_in_s, rel=0.02)
+        assert (offset_s >= lead_in_s).sum() == pytest.approx(300 * 150, rel=0.02)
 
 
 @pytest.mark.parametrize(("wanted", "least"), [(0.99, 100), (0.9, 10), (0.999, 1000), (0.95, 20), (0.5, 2)])

@@ -102,7 +102,7 @@ def test_a_dear_scaler_that_is_proven_is_not_the_answer_while_a_cheaper_one_may_
     assert (best.scaler, best.met) == ("any", True) and best.cost < 5
 
 
-def test_a_scaler_that_two_rounds_made_no_cheaper_is_refined_no_further() -> None:
+def test_a_scaler_that_three_rounds_made_no_cheaper_is_refined_no_further() -> None:
     flat = Space("flat", {"replicas": (1.0, 2.0, 4.0, 8.0)}, ())
 
     def does(each: Wanted) -> tuple[float, float]:
@@ -120,8 +120,23 @@ def test_a_scaler_that_two_rounds_made_no_cheaper_is_refined_no_further() -> Non
     search.choose([SPACE, flat])
     phase("after the last")
     refined = list(asked.values())[2:]
-    assert [names.count("flat") > 0 for names in refined[:4]] == [True, True, False, False]
-    assert refined[2].count("any") > 0
+    assert [names.count("flat") > 0 for names in refined[:5]] == [True, True, True, False, False]
+    assert refined[3].count("any") > 0
+
+
+def test_a_constant_fleet_does_not_hide_what_lies_beside_settings_that_narrowly_miss() -> None:
+    # All settings above two replicas keep every replica; two keep 98.4 % with a hold time of 1 s, and enough with 3 s.
+    space = Space("any", {"replicas": (2.0, 4.0), "hold_s": (1.0, 2.0)}, ())
+
+    def does(each: Wanted) -> tuple[float, float]:
+        setting = {"replicas": 4.0, "hold_s": 1.0, **dict(each.setting)}
+        if setting["replicas"] > 2:
+            return 1.0, 4.0
+        return 0.98 + 0.004 * setting["hold_s"], 3.0 + 0.03 * setting["hold_s"]
+
+    _, search = searched(does, {"first": 5, "rest": 5})
+    search.choose([space])
+    assert search.prove([space])[0].cost < 3.12
 
 
 def test_settings_between_a_proven_one_and_those_that_failed_are_proven_too() -> None:

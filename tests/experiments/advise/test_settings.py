@@ -65,6 +65,17 @@ def test_refinement_tries_between_and_beyond_and_each_other_choice() -> None:
     assert not set(found) & set(space.around([base], {base, *found})), "what was tried is not tried again"
 
 
+def test_nothing_is_tried_that_the_emulated_system_refuses() -> None:
+    """Knative: windows from 6 s on, in whole seconds; percentages up to 100."""
+    space = space_of("kpa", TRIED["kpa"], FACTS, tick_phase=False)
+    base = (("panic_window_percentage", 100.0), ("stable_window_s", 6.0))
+    found = space.around([base], {base})
+    values = {name: {dict(each)[name] for each in found} for name, _ in base}
+    assert 15.0 in values["stable_window_s"] and 40.0 in values["panic_window_percentage"]
+    assert min(values["stable_window_s"]) == 6.0 and max(values["panic_window_percentage"]) == 100.0
+    assert all(value == round(value) for value in values["stable_window_s"])
+
+
 def test_nothing_is_tried_between_settings_that_did_the_same() -> None:
     space = Space("any", {"share": (0.4, 0.9), "idle": (1.0, 2.0)}, ())
     base, other = (("idle", 1.0), ("share", 0.4)), (("idle", 2.0), ("share", 0.4))
