@@ -137,7 +137,11 @@ class ControlPlane:
         self._record = record or self._record
         self.events = EventLog(self.state / "events.jsonl", fresh=not self._record.functions)
         if not adopted:
-            await self.plane.start()
+            try:
+                await self.plane.start()
+            except Exception:
+                await self.plane.stop()  # it may answer later, with nobody who knows of it
+                raise
         for function in self._record.functions.values():
             await self._recall(function)
             self._fleets[function.name] = self._make_fleet(function)

@@ -317,7 +317,7 @@ class ClusterServices:
         surroundings = {name: os.environ[name] for name in SURROUNDINGS if name in os.environ}
         return {**self.local.environment(), **named, **surroundings, "PENSTOCK_NAMESPACE": self.kubectl.namespace}
 
-    def check(self) -> None:
+    def check(self, _: Collection[str] | None = None) -> None:
         """Report pods that fit on no node. The cluster starts its services again by itself."""
         if (now_s := time.monotonic()) >= self._next_look_s:
             self._next_look_s = now_s + LOOK_S

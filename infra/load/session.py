@@ -191,7 +191,8 @@ def followed(directory: RunDirectory) -> Iterator[None]:
 def results_reader(context: RunContext) -> Iterator[None]:
     """A process that reads the run's results and reports them on this process' standard output.
 
-    It holds a pipe whose other end only this process has: however this process ends, the reader observes its end.
+    It holds a pipe whose other end only this process has: however this process ends, the reader observes its end. Its
+    own end by a signal, which it cannot report, is reported here.
     """
     with context.log("results").open("ab") as log:
         process = subprocess.Popen(
@@ -202,15 +203,23 @@ def results_reader(context: RunContext) -> Iterator[None]:
             env=context.environment,
             start_new_session=True,
         )
+    ending = threading.Event()
+
+    def tell_of_its_end() -> None:
+        if (code := process.wait()) < 0 and not ending.is_set():
+            write_message(Trouble(f"results are not read any longer: their reader was ended by signal {-code}"))
+
+    waiting = threading.Thread(target=tell_of_its_end, daemon=True)
+    waiting.start()
     try:
         yield
     finally:
+        ending.set()
         process.terminate()
-        try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        waiting.join(GRACE_S)
+        process.kill()
+        waiting.join()
+        process.stdin.close()  # type: ignore[union-attr]  # a pipe
 
 
 def prepare(arguments: argparse.Namespace, alone: ExitStack) -> Session:

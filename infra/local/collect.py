@@ -42,10 +42,12 @@ def _write_results(rows: Sequence[Result], path: Path) -> None:
 
 
 class OutcomeCounter:
-    """How many events of a run have an outcome by now: reads on in the results topic from where it stopped."""
+    """How many of a run's ``scheduled`` events have an outcome by now: reads on in the results topic from where it
+    stopped. As in ``outcomes_among``, nothing else on it counts.
+    """
 
-    def __init__(self, bootstrap: str, topic: str, run: str) -> None:
-        self._run = run
+    def __init__(self, bootstrap: str, topic: str, run: str, scheduled: int) -> None:
+        self._run, self._scheduled = run, scheduled
         self._consumer = make_consumer(bootstrap, f"{topic}.count")
         assign_from_start(self._consumer, topic, [0])
         self._ids: set[int] = set()
@@ -54,7 +56,8 @@ class OutcomeCounter:
         """Distinct ids with a terminal result."""
         while messages := self._consumer.consume(READ_AT_ONCE, timeout=0.1):
             for result in map(read_result, values(messages)):
-                if result.terminal and result.id is not None and result.run == self._run:
+                of_run = result.terminal and result.run == self._run
+                if of_run and result.id is not None and 0 <= result.id < self._scheduled:
                     self._ids.add(result.id)
         return len(self._ids)
 

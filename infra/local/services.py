@@ -7,7 +7,7 @@ finds it even after the supervisor was killed.
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Final
 
@@ -243,11 +243,13 @@ class LocalServices:
         services = self._services(addresses, addresses.services)
         return [(each, programs.get(PREFIX + each.name, ProgramStatus(each.name, None, "down"))) for each in services]
 
-    def check(self) -> None:
-        """Raise PenstockError for a service that has died, with the tail of its log. One that this process stops or
-        starts has not: its program is without a process for a while.
+    def check(self, needed: Collection[str] | None = None) -> None:
+        """Raise PenstockError for a service that has died, with the tail of its log; of ``needed`` ones, or any. One
+        that this process stops or starts has not: its program is without a process for a while.
         """
         for service, program in self.status():
+            if needed is not None and service.name not in needed:
+                continue
             if _has_died(program) and service.name not in self._changing:
                 raise _died(service)
 

@@ -3,7 +3,7 @@
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -39,8 +39,15 @@ class RunContext:
     detours: Mapping[str, str] = MappingProxyType({})
     """Variables of the controller that lead through a proxy."""
 
-    def __init__(self, services: LocalServices | ClusterServices, spec: RunSpec, directory: RunDirectory) -> None:
+    def __init__(
+        self,
+        services: LocalServices | ClusterServices,
+        spec: RunSpec,
+        directory: RunDirectory,
+        needed: Collection[str],
+    ) -> None:
         self.services = services
+        self._needed = needed
         self.spec = spec
         self.directory = RunDirectory(directory.path.absolute())
         self.endpoints = services.endpoints()
@@ -99,16 +106,16 @@ class RunContext:
         return pid
 
     def check_services(self) -> None:
-        """Raise PenstockError for a service that has died, seen twice: one that is being started is stopped for a
-        moment. The run's programs are killed then: they would wait for the service before they end. PenstockError also
-        if the controller has written that the run is refused. Each is raised once; the run has to be ended then.
+        """Raise PenstockError for a needed service that has died, seen twice: one that is being started is stopped for
+        a moment. The run's programs are killed then: they would wait for the service before they end. PenstockError
+        also if the controller has written that the run is refused. Each is raised once; the run has to be ended then.
         """
         if self.service_lost or time.monotonic() < self._next_check_s:
             return
         self._next_check_s = time.monotonic() + CHECK_S
         self.check_refusal()
         try:
-            self.services.check()
+            self.services.check(self._needed)
         except PenstockError:
             if self._seen_dead:
                 self.service_lost = True

@@ -88,6 +88,12 @@ class LiveKind:
     needs: tuple[str, ...] = ()
     """Services needed besides ``COMMON``."""
 
+    def context(
+        self, services: "LocalServices | ClusterServices", spec: RunSpec, directory: RunDirectory
+    ) -> RunContext:
+        """Of one run: it ends when a service that it needs has died."""
+        return RunContext(services, spec, directory, (*COMMON, *self.needs))
+
 
 def live_kind(system: System) -> LiveKind:
     """The compositions of a system's kind. PenstockError for a kind that runs in the sim world only."""
@@ -97,7 +103,8 @@ def live_kind(system: System) -> LiveKind:
 
 def local_run(services: "LocalServices", spec: RunSpec, directory: RunDirectory) -> Run:
     """A run on processes of this machine."""
-    kind, context = live_kind(spec.system), RunContext(services, spec, directory)
+    kind = live_kind(spec.system)
+    context = kind.context(services, spec, directory)
     replicas = kind.processes(context, services)
     cuts = cuts_of(context, services, kind.detours)
     return _compose(kind, context, ControllerProgram(context, *kind.controller_options), replicas, cuts)
@@ -105,7 +112,8 @@ def local_run(services: "LocalServices", spec: RunSpec, directory: RunDirectory)
 
 def pod_run(services: "ClusterServices", spec: RunSpec, directory: RunDirectory) -> Run:
     """A run whose replicas are pods; sender and Spark are programs of the local supervisor."""
-    kind, context = live_kind(spec.system), RunContext(services, spec, directory)
+    kind = live_kind(spec.system)
+    context = kind.context(services, spec, directory)
     return _compose(kind, context, *kind.pods(context, services))
 
 

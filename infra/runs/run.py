@@ -25,6 +25,7 @@ from penstock.adapters.topics import create_topics, delete_topics
 from penstock.clock import NANOS_PER_SECOND, WallClock
 from penstock.errors import PenstockError
 from penstock.runspec import Fault, RunSpec
+from penstock.schedule import events_scheduled
 from penstock.settings import Folders
 
 if TYPE_CHECKING:
@@ -99,7 +100,12 @@ class CountedOutcomes:
     def __init__(self, context: RunContext) -> None:
         reports = pq.read_table(context.directory.delivery_file, columns=["acked_ns"])
         self._acknowledged: int = reports.num_rows - reports.column("acked_ns").null_count
-        self._counter = OutcomeCounter(context.endpoints.require("kafka"), context.spec.results_topic, context.spec.run)
+        self._counter = OutcomeCounter(
+            context.endpoints.require("kafka"),
+            context.spec.results_topic,
+            context.spec.run,
+            events_scheduled(context.directory.schedule_file),
+        )
         self.close = self._counter.close
 
     def left(self) -> int | None:

@@ -211,6 +211,20 @@ def test_an_haproxy_that_answers_too_late_is_known_by_its_pid(tmp_path: Path, mo
     asyncio.run(story())
 
 
+def test_an_haproxy_that_answers_too_late_at_the_very_first_start_is_ended(
+    state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway ends then, and nobody else knows of it."""
+    (state_folder / "haproxy").write_text("#!/bin/sh\nexec sleep 600\n")
+    (state_folder / "haproxy").chmod(0o755)
+    monkeypatch.setenv("PATH", str(state_folder), prepend=os.pathsep)
+    monkeypatch.setattr(haproxy, "START_S", 0.0)
+    control = ControlPlane(state_folder, 1, environment={})
+    with pytest.raises(PenstockError, match="haproxy does not start on port 1"):
+        asyncio.run(control.start())
+    assert control.plane._process is not None and control.plane._process.poll() is not None
+
+
 def test_a_route_that_could_not_be_taken_back_is_taken_back_later(state_folder: Path) -> None:
     async def story(scene: Scene) -> None:
         scene.work()

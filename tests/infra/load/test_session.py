@@ -1,9 +1,14 @@
 """A load session and a run exclude each other in a state folder: they would measure each other."""
 
+import os
+import re
+import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -43,6 +48,38 @@ def test_a_session_is_refused_while_a_run_is_active(
     assert ended.value.code == 2
     assert "another run (pid " in capfd.readouterr().out
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_reader_of_results_that_is_ended_by_a_signal_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], killed: bool
+) -> None:
+    """Locust's page would show no further result, and no reason. Its end with the session is none."""
+    reader = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
+    monkeypatch.setattr(session, "sys", SimpleNamespace(executable=sys.executable, stdout=sys.stdout))
+    popen, told = subprocess.Popen, threading.Event()
+    started: list[Any] = []
+
+    def start(_: object, **options: Any) -> Any:
+        started.append(popen([sys.executable, "-c", reader], **{**options, "stdout": 1}))
+        return started[0]
+
+    def write(message: object) -> None:
+        print(message)
+        told.set()
+
+    monkeypatch.setattr("infra.load.session.subprocess.Popen", start)
+    monkeypatch.setattr(session, "write_message", write)
+    context: Any = SimpleNamespace(
+        log=lambda part: tmp_path / f"{part}.log", directory=SimpleNamespace(path=tmp_path), environment=os.environ
+    )
+    with session.results_reader(context):
+        if killed:
+            os.kill(started[0].pid, signal.SIGKILL)
+            assert told.wait(60)
+    assert started[0].poll() is not None and told.is_set() is killed
+    if killed:
+        assert re.search(r"results are not read any longer: their reader was ended by signal 9", capfd.readouterr().out)
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])

@@ -1,6 +1,7 @@
 """A service that has died ends a run; one that is being started, or was stopped by a fault, does not."""
 
 import signal
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ class Services:
     def __init__(self, *script: str) -> None:
         self.script = list(script)
 
-    def check(self) -> None:
+    def check(self, _: Collection[str]) -> None:
         if said := self.script.pop(0):
             raise PenstockError(said)
 
 
 def context_on(services: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[RunContext, list[bool]]:
     context = RunContext.__new__(RunContext)
-    context.services, context._next_check_s, context._seen_dead = services, 0.0, False
+    context.services, context._next_check_s, context._seen_dead, context._needed = services, 0.0, False, ()
     context.directory = RunDirectory(Path("/nowhere"))
     context.service_lost, context._refused = False, False
     killed: list[bool] = []
@@ -95,7 +96,7 @@ def starting(folder: Path, **pids: list[int | None]) -> RunContext:
     context = RunContext.__new__(RunContext)
     context.services = Services(*[""] * 100)  # type: ignore[assignment]
     context._next_check_s, context._seen_dead, context._processes, context.environment = 0.0, False, {}, {}
-    context.service_lost, context._refused = False, False
+    context.service_lost, context._refused, context._needed = False, False, ()
     context.spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=9)
     context.directory = RunDirectory(folder)
     context.supervisor = Script(**pids)  # type: ignore[assignment]
@@ -143,7 +144,8 @@ class Dying:
         self.after, self.running, self.ended = after, set(programs), ended
         self.asked: list[str] = []
 
-    def check(self) -> None:
+    def check(self, needed: Collection[str]) -> None:
+        assert needed == ("kafka",)
         self.after -= 1
         if self.after < 0:
             raise PenstockError("kafka has died")
@@ -174,7 +176,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def context_with(world: Dying, folder: Path) -> RunContext:
     context = RunContext.__new__(RunContext)
     context.services = context.supervisor = world  # type: ignore[assignment]
-    context._next_check_s, context._seen_dead = 0.0, False
+    context._next_check_s, context._seen_dead, context._needed = 0.0, False, ("kafka",)
     context.service_lost, context._refused = False, False
     context.spec = RunSpec(run="r", experiment="e", world="local", scaler=ScalerSpec(name="linear"), duration_s=9)
     context.directory = RunDirectory(folder)

@@ -49,7 +49,7 @@ def publish_result(kafka: str) -> None:
 
 
 def count_outcomes(kafka: str) -> None:
-    OutcomeCounter(kafka, "results", "r").count()
+    OutcomeCounter(kafka, "results", "r", 1).count()
     time.sleep(RETRIED_S)
 
 
