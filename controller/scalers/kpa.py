@@ -2,7 +2,7 @@
 
 Read from Knative Serving's autoscaler, 2026, with its defaults. A window averages the samples of its ticks. The panic
 threshold compares ⌈panic demand / target⌉ with the ready replicas, as the source does: few replicas panic early.
-Parameters have the limits of Knative's own configuration, so that every setting here is one that can be deployed.
+Windows, threshold, target and utilisation have the limits of Knative's own configuration.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,6 @@ from controller.scalers.shared.parameters import (
     AboveOne,
     BoundedParameters,
     Candidates,
-    NotNegative,
     Positive,
     PositiveShare,
     Range,
@@ -35,7 +34,8 @@ StableWindow = Annotated[
 ]
 Percentage = Annotated[float, Range("a percentage from 1 to 100", lambda value: 1 <= value <= 100)]
 Threshold = Annotated[float, Range("a number from 1.1 to 10", lambda value: 1.1 <= value <= 10)]
-Concurrency = Annotated[float, Range("a number of at least 0.01", lambda value: value >= 0.01)]
+LEAST_TARGET = 0.01
+Concurrency = Annotated[float, Range(f"a number of at least {LEAST_TARGET}", lambda value: value >= LEAST_TARGET)]
 LEAST_PANIC_WINDOW_S = 1.0
 """However small its percentage: the length of a bucket of its statistics."""
 
@@ -66,14 +66,14 @@ class KpaParameters(BoundedParameters):
     panic_threshold: Threshold = 2.0
     max_scale_up_rate: AboveOne = 1000.0
     max_scale_down_rate: AboveOne = 2.0
-    grace_s: NotNegative = 30.0
+    grace_s: Positive = 30.0
     decision_interval_s: Positive = 2.0
     min_replicas: int = 0
 
     @property
     def target(self) -> float:
-        """Requests in the system per replica that are aimed at."""
-        return self.target_concurrency * self.target_utilisation
+        """Requests in the system per replica that are aimed at; at least 0.01."""
+        return max(LEAST_TARGET, self.target_concurrency * self.target_utilisation)
 
     @property
     def panic_window_s(self) -> float:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from experiments.advise.manifests import manifest
 from experiments.advise.needs import ConstantFleet, Needs
+from experiments.advise.parts import confirmed_by
 from experiments.advise.request import AdviceRequest
 from experiments.advise.search import Proof
 from experiments.advise.settings import TICK_PHASE
@@ -177,7 +178,7 @@ def _met(
 ) -> str:
     kept = (
         f"keeps {share(best.rest_share)} of the events within {duration(request.slo)} on the part of the trace that "
-        f"did not choose its settings ({share(request.share)} wanted, mean of {2 * request.seeds} seeds; "
+        f"did not choose its settings ({share(request.share)} wanted, mean of {confirmed_by(request)} seeds; "
         f"{share(best.first_share)} where it was chosen) for {_cost(best)}"
     )
     parts = [
@@ -295,7 +296,7 @@ def _replay(request: AdviceRequest, best: Row, fixed: Mapping[str, Mapping[str, 
 def conditions(plan: TracePlan, request: AdviceRequest, minutes: float, *, advised: bool) -> str:
     """What the figures assume. ``advised``: a setting is proven, by the confirming seeds, too."""
     facts = plan.facts
-    confirmed = f", the advised setting by {2 * request.seeds}" if advised else ""
+    confirmed = f", the advised setting by {confirmed_by(request)}" if advised else ""
     return (
         f"chosen on the first {share(request.chosen_on)} of the trace, proven on the last {one_decimal(minutes)} min "
         f"by {request.seeds} seeds{confirmed}; assumed: start-up of a replica "

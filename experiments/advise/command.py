@@ -191,7 +191,7 @@ def _tell(session: "Session", found: "Found", said: "Console") -> None:
             "price_per_replica_hour": request.price,
             "partitions": experiment.partitions,
             "max_replicas": experiment.max_replicas,
-            "proven_on_s": rest.experiment.seconds,
+            "proven_on_s": rest.seconds,
             "seeds": request.seeds,
             "warnings": session.plan.warnings,
             "hot_partitions": session.plan.hot,

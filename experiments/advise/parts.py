@@ -26,8 +26,8 @@ LEAD_IN_S: Final = 60
 of observations.
 """
 LEAD_IN_VARIES_S: Final = 60
-"""By so much it is longer, at most, by seed: the ticks then meet the same load at other times. A setting whose ticks
-happen to come just after the spikes of a part keeps the share by one seed, and in no deployment.
+"""A lead-in is longer by less than this, differently by each seed, so that ticks meet the same load at other times. A
+setting whose ticks happen to come just after the spikes of a part keeps the share by one such seed only.
 """
 SHORTEST_S: Final = 10
 """Of a part."""
@@ -63,7 +63,7 @@ def parts_of(
         for name, each in spans.items():
             if name == "excerpt" and seed != request.seed:
                 continue
-            lead_in = lead_in_of(each[0], LEAD_IN_S + varied_s(seed))
+            lead_in = lead_in_of(each[0], varied_s(seed))
             part, lead_in_s = _cut(schedule, [lead_in, *each]), lead_in[1] - lead_in[0]
             if (events := counted(part, lead_in_s)) >= least:
                 arrivals[name][seed] = Arrivals(folder / f"{name}-{seed}.parquet", lead_in_s)
@@ -80,7 +80,7 @@ def parts_of(
             on_trace(
                 plan.experiment,
                 request,
-                _cut_trace(plan.trace, [lead_in_of(spans[name][0], LEAD_IN_S), *spans[name]]),
+                _cut_trace(plan.trace, [lead_in_of(spans[name][0], varied_s(request.seed)), *spans[name]]),
                 folder / f"{name}.csv",
             ),
             written,
@@ -112,15 +112,23 @@ def _spans_of(plan: TracePlan, request: AdviceRequest) -> dict[PartName, Sequenc
 
 
 def varied_s(seed: int) -> int:
-    """By which the lead-in of this seed is longer."""
-    return int(np.random.default_rng([seed, LEAD_IN_VARIES_S]).integers(LEAD_IN_VARIES_S))
+    """By which the lead-in of this seed is longer: seeds in a row differ modulo the intervals of the usual scalers,
+    which are whole seconds, and no two of sixty are alike.
+    """
+    return 37 * seed % LEAD_IN_VARIES_S
 
 
-def lead_in_of(span: Span, length_s: int) -> Span:
-    """The time before it; of what begins with the trace its own first seconds, which are then played twice."""
+def lead_in_of(span: Span, varied_s: int) -> Span:
+    """The time before it; of what begins within the first minute of the trace its own first seconds, which are then
+    played twice. It is no longer than the part itself; where it would be, it is shorter by seed instead of longer.
+    """
     from_s, to_s = span
-    length_s = min(length_s, to_s - from_s)
-    begin_s = from_s - length_s if from_s >= length_s else from_s
+    before = from_s >= LEAD_IN_S
+    longest_s = min(to_s - from_s, from_s) if before else to_s - from_s
+    length_s = LEAD_IN_S + varied_s
+    if length_s > longest_s:
+        length_s = longest_s - varied_s % max(1, longest_s // 2)
+    begin_s = from_s - length_s if before else from_s
     return begin_s, begin_s + length_s
 
 
@@ -149,6 +157,11 @@ def seeds_of(request: AdviceRequest) -> Sequence[int]:
 def confirming_of(request: AdviceRequest) -> Sequence[int]:
     """Twice as many again, by which the cheapest proven setting is confirmed."""
     return range(request.seed + request.seeds, request.seed + 3 * request.seeds)
+
+
+def confirmed_by(request: AdviceRequest) -> int:
+    """Seeds of the advised setting, in all."""
+    return len(seeds_of(request)) + len(confirming_of(request))
 
 
 def _cut(schedule: Schedule, spans: Sequence[Span]) -> Schedule:

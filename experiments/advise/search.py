@@ -25,15 +25,16 @@ TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.25, 1.25, 1.25, 1.25)
 no further.
 """
 STALLED: Final = 0.997
-"""And so is one whose best was made no cheaper than so many times by ``STALLED_ROUNDS``."""
+"""A scaler is refined no further, either, if ``STALLED_ROUNDS`` in a row left its best at more than this part of its
+cost.
+"""
 STALLED_ROUNDS: Final = 3
-"""In a row."""
 JOINT: Final = 8
 """Of the settings of a round, so many differ from good ones in several parameters at once."""
 NEAR_MISS_LATE: Final = 3.0
 """A setting misses the SLO narrowly with at most so many times the late events that are allowed."""
 CHEAPER: Final = 0.97
-"""It is worth refining if it costs at most so many times the cheapest of its scaler that meets the SLO."""
+"""A narrow miss is refined if it costs at most so many times the cheapest of its scaler that meets the SLO."""
 GIVEN_UP_LATE: Final = 5.0
 """A trial is given up when so many times the late events that are allowed are late, of the whole length."""
 GIVEN_UP_COST: Final = 1.6
@@ -108,6 +109,7 @@ class Search:
         self._seen: dict[tuple[PartName, str], dict[Setting, Outcome]] = {}
         self._part: PartName = "first"
         self._best_costs: dict[tuple[PartName, str], list[float]] = {}
+        self._handed: set[tuple[str, Setting]] = set()
 
     # --- on the first part -------------------------------------------------------------------------------------------
 
@@ -223,8 +225,8 @@ class Search:
 
     def _good(self, scaler: str) -> list[Setting]:
         """Settings worth refining: the cheapest, the cheapest with half and a tenth of the late events that are
-        allowed, and the cheaper one that misses the SLO by the least: where a constant fleet is the cheapest so far,
-        all around it is the same fleet. The two closest where none meets the SLO.
+        allowed, and the cheaper one that misses the SLO by the least: around a constant fleet every setting is that
+        fleet. The two closest where none meets the SLO.
         """
         tried, front = self._tried(scaler), self._front(scaler)
         if not front:
@@ -239,7 +241,10 @@ class Search:
         near = [
             each
             for each, o in tried.items()
-            if 1 - NEAR_MISS_LATE * late <= o.slo_share < self._share and o.replica_minutes <= most and not o.given_up
+            if each
+            and 1 - NEAR_MISS_LATE * late <= o.slo_share < self._share
+            and o.replica_minutes <= most
+            and not o.given_up
         ]
         return sorted(near, key=lambda each: (-tried[each].slo_share, tried[each].replica_minutes))[:1]
 
@@ -279,7 +284,13 @@ class Search:
         self._phase("confirmation")
         found = {(each.scaler, each.setting): each for each in proofs}
         steps = Counter[str]()
-        while (best := _best(found.values())) is not None and len(best.rest_shares) == len(self._seeds):
+        while True:
+            best = _best(found.values())
+            if completed := self._completed(found, inf if best is None else best.cost):
+                found |= completed
+                continue
+            if best is None or len(best.rest_shares) > len(self._seeds):
+                break
             key = best.scaler, best.setting
             self._trials.measure(
                 (Wanted(*key, part, seed) for part in PARTS for seed in self._confirming), self._carry_out
@@ -297,22 +308,37 @@ class Search:
 
     def _safer(self, failed: Proof, known: Mapping[tuple[str, Setting], Proof]) -> list[Proof]:
         """Proofs of settings of its scaler that keep more than it on the first part, or cost more there: half of them
-        the cheapest, half from there to the dearest.
+        the cheapest ones, the other half spread over the dearer ones. Each half is proven by itself: the cheap ones may
+        be as lucky as it was.
         """
         scaler, tried = failed.scaler, self._tried(failed.scaler)
         own = self._trials.outcomes[self._wanted(scaler, failed.setting)]
         left = [
             each
             for each in self._cheapest(scaler)
-            if (scaler, each) not in known
+            if self._is_open((scaler, each), known)
             and (tried[each].slo_share > own.slo_share or tried[each].replica_minutes > own.replica_minutes)
         ]
         most = min(FURTHER, self._affordable("rest"))
-        cheapest = most - most // 2
-        batch = [*left[:cheapest], *_spread(left[cheapest:], most // 2)]
-        best = _best(known.values())
-        limits = Limits(late_share=1 - self._lowest, replica_minutes=inf if best is None else best.cost)
-        return self._prove([(scaler, each) for each in batch], limits)
+        cheap, dear = left[: most - most // 2], _spread(left[most - most // 2 :], most // 2)
+        limits = Limits(late_share=1 - self._lowest)
+        return [proof for half in (cheap, dear) for proof in self._prove([(scaler, each) for each in half], limits)]
+
+    def _completed(self, known: Mapping[tuple[str, Setting], Proof], cost: float) -> dict[tuple[str, Setting], Proof]:
+        """Those of the settings that passed the first seed, and cost less than ``cost`` there, by every seed: a cheaper
+        one of their scaler was proven before, and then not confirmed. Several of them at once, the cheapest first.
+        """
+        left = [each for each, proof in known.items() if proof.cost < cost and self._is_open(each, known)]
+        proofs = self._prove(left) if left else []
+        return {(each.scaler, each.setting): each for each in proofs if len(each.rest_shares) == len(self._seeds)}
+
+    def _is_open(self, each: tuple[str, Setting], known: Mapping[tuple[str, Setting], Proof]) -> bool:
+        """Whether nothing is decided yet: it was not tried on the rest, or only by the first seed, which it passed."""
+        if (proof := known.get(each)) is None:
+            return each not in self._handed
+        first = self._seeds[0]
+        one_seed = len(proof.rest_shares) < len(self._seeds)
+        return one_seed and all(self._meets(Wanted(*each, part, first)) for part in PARTS)
 
     def _further(self, scaler: str, proofs: Sequence[Proof]) -> list[Proof]:
         """More proofs of a scaler that is close to the cheapest: its other settings that meet the SLO on the first
@@ -386,6 +412,7 @@ class Search:
         until one is proven. What exceeds ``limits`` on the rest is not proven.
         """
         first, *others = self._seeds
+        self._handed.update(chosen)
         self._trials.measure((Wanted(*each, "first", first) for each in chosen), self._carry_out)
         self._trials.measure((Wanted(*each, "rest", first) for each in chosen), self._carry_out, limits)
         passed = [each for each in chosen if all(self._meets(Wanted(*each, part, first)) for part in PARTS)]

@@ -191,8 +191,8 @@ def followed(directory: RunDirectory) -> Iterator[None]:
 def results_reader(context: RunContext) -> Iterator[None]:
     """A process that reads the run's results and reports them on this process' standard output.
 
-    It holds a pipe whose other end only this process has: however this process ends, the reader observes its end. Its
-    own end by a signal, which it cannot report, is reported here.
+    It holds a pipe whose other end only this process has: however this process ends, the reader observes its end. If a
+    signal ends the reader, which it cannot report itself, that is reported here.
     """
     with context.log("results").open("ab") as log:
         process = subprocess.Popen(
@@ -206,8 +206,8 @@ def results_reader(context: RunContext) -> Iterator[None]:
     ending = threading.Event()
 
     def tell_of_its_end() -> None:
-        if (code := process.wait()) < 0 and not ending.is_set():
-            write_message(Trouble(f"results are not read any longer: their reader was ended by signal {-code}"))
+        if process.wait() <= 0 and not ending.is_set():  # an error it has told itself
+            write_message(Trouble("results are not read any longer: a signal has ended their reader"))
 
     waiting = threading.Thread(target=tell_of_its_end, daemon=True)
     waiting.start()

@@ -148,11 +148,16 @@ def test_impossible_parameters_are_told() -> None:
         ("panic_threshold", 1.0),
         ("target_concurrency", 0.009),
         ("target_utilisation", 1.1),
+        ("grace_s", 0.0),
     ],
 )
 def test_settings_that_knative_refuses_are_refused(name: str, value: float) -> None:
     with pytest.raises(PenstockError, match=f"kpa.{name}={value:g}|{name}={value:g}: expected "):
         make(Kpa, **{name: value})
+
+
+def test_the_least_target_is_that_of_knative() -> None:
+    assert KpaParameters(target_concurrency=0.01).target == 0.01
 
 
 @pytest.mark.parametrize(("stable_s", "percentage", "panic_s"), [(60.0, 10.0, 6.0), (6.0, 100.0, 6.0), (6.0, 1.0, 1.0)])

@@ -39,17 +39,35 @@ def test_spikes_are_as_frequent_as_in_the_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("span", "lead_in"),
-    [((300, 600), (240, 300)), ((0, 300), (0, 60)), ((20, 300), (20, 80)), ((0, 40), (0, 40))],
-    ids=["the minute before", "begin of the trace", "less than a minute before", "a short part"],
+    ("span", "varied", "lead_in"),
+    [
+        ((300, 600), 0, (240, 300)),
+        ((300, 600), 59, (181, 300)),
+        ((0, 300), 10, (0, 70)),
+        ((20, 300), 10, (20, 90)),
+        ((0, 40), 0, (0, 40)),
+        ((0, 40), 30, (0, 30)),
+        ((80, 200), 26, (26, 80)),
+    ],
+    ids=[
+        "the minute before",
+        "almost two minutes before",
+        "begin of the trace",
+        "less than a minute before",
+        "a short part",
+        "a short part by another seed",
+        "no longer than what is before",
+    ],
 )
-def test_the_lead_in_is_the_minute_before_or_the_first_one(span: Span, lead_in: Span) -> None:
-    assert lead_in_of(span, 60) == lead_in
+def test_the_lead_in_is_the_time_before_or_the_parts_own_first_seconds(span: Span, varied: int, lead_in: Span) -> None:
+    assert lead_in_of(span, varied) == lead_in
 
 
-def test_ticks_of_any_usual_interval_meet_a_load_at_another_time_by_each_seed() -> None:
-    for interval_s in (15, 30, 60):
-        assert len({varied_s(seed) % interval_s for seed in range(1, 10)}) >= 6
+@pytest.mark.parametrize("interval_s", [2, 5, 10, 15, 30, 60])
+def test_ticks_of_any_usual_interval_meet_a_load_at_another_time_by_each_seed(interval_s: int) -> None:
+    for first in range(1, 100):
+        proving, all_of_them = ({varied_s(first + number) % interval_s for number in range(n)} for n in (3, 9))
+        assert len(proving) == min(3, interval_s) and len(all_of_them) >= min(9, interval_s)
     assert all(0 <= varied_s(seed) < LEAD_IN_VARIES_S for seed in range(1000))
 
 

@@ -225,6 +225,29 @@ def test_an_haproxy_that_answers_too_late_at_the_very_first_start_is_ended(
     assert control.plane._process is not None and control.plane._process.poll() is not None
 
 
+def test_a_start_that_failed_after_haproxys_is_no_other_gateway_to_the_next_one(
+    state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise DataPlaneAwayError("haproxy does not answer")
+
+    monkeypatch.setattr(control_plane, "read_request_log", fail)
+    for there_before in (False, True):
+        control = ControlPlane(state_folder, 1, environment={})
+        control.plane = plane = MemoryPlane(state_folder)
+        plane.up = there_before
+
+        async def adopt(plane: MemoryPlane = plane) -> bool:
+            return plane.up
+
+        monkeypatch.setattr(plane, "adopt", adopt)
+        try:
+            with pytest.raises(DataPlaneAwayError, match="haproxy does not answer"):
+                asyncio.run(control.start())
+        finally:
+            control.events.close()
+
+
 def test_a_route_that_could_not_be_taken_back_is_taken_back_later(state_folder: Path) -> None:
     async def story(scene: Scene) -> None:
         scene.work()

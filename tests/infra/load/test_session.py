@@ -1,7 +1,6 @@
 """A load session and a run exclude each other in a state folder: they would measure each other."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -78,8 +77,7 @@ def test_a_reader_of_results_that_is_ended_by_a_signal_is_told(
             os.kill(started[0].pid, signal.SIGKILL)
             assert told.wait(60)
     assert started[0].poll() is not None and told.is_set() is killed
-    if killed:
-        assert re.search(r"results are not read any longer: their reader was ended by signal 9", capfd.readouterr().out)
+    assert ("a signal has ended their reader" in capfd.readouterr().out) is killed
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["ends", "fails"])
