@@ -35,9 +35,10 @@ StableWindow = Annotated[
 Percentage = Annotated[float, Range("a percentage from 1 to 100", lambda value: 1 <= value <= 100)]
 Threshold = Annotated[float, Range("a number from 1.1 to 10", lambda value: 1.1 <= value <= 10)]
 LEAST_TARGET = 0.01
+"""Requests in the system."""
 Concurrency = Annotated[float, Range(f"a number of at least {LEAST_TARGET}", lambda value: value >= LEAST_TARGET)]
 LEAST_PANIC_WINDOW_S = 1.0
-"""However small its percentage: the length of a bucket of its statistics."""
+"""The length of a bucket of Knative's statistics: a panic window is no shorter, whatever its percentage."""
 
 
 def average(samples: Samples, time_s: float, over_s: float) -> float:

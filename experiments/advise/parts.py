@@ -97,7 +97,7 @@ def least_events(wanted_share: float) -> int:
 
 
 def _spans_of(plan: TracePlan, request: AdviceRequest) -> dict[PartName, Sequence[Span]]:
-    """Of each part, without the lead-in. PenstockError for a part that is too short."""
+    """The spans of each part, without its lead-in. PenstockError for a part that is too short."""
     seconds = plan.trace.seconds
     split_s = round(seconds * request.chosen_on)
     if min(split_s, seconds - split_s) < SHORTEST_S:
@@ -112,15 +112,16 @@ def _spans_of(plan: TracePlan, request: AdviceRequest) -> dict[PartName, Sequenc
 
 
 def varied_s(seed: int) -> int:
-    """By which the lead-in of this seed is longer: seeds in a row differ modulo the intervals of the usual scalers,
-    which are whole seconds, and no two of sixty are alike.
+    """Seconds by which the lead-in of this seed is longer. Sixty seeds in a row have sixty different values; three in a
+    row differ modulo the decision intervals of the usual scalers, which are whole seconds.
     """
     return 37 * seed % LEAD_IN_VARIES_S
 
 
 def lead_in_of(span: Span, varied_s: int) -> Span:
-    """The time before it; of what begins within the first minute of the trace its own first seconds, which are then
-    played twice. It is no longer than the part itself; where it would be, it is shorter by seed instead of longer.
+    """The time before a part. A part that begins within the first minute of the trace has its own first seconds as
+    lead-in, which are played twice. A lead-in is no longer than the part: where it would be, ``varied_s`` makes it
+    shorter instead of longer.
     """
     from_s, to_s = span
     before = from_s >= LEAD_IN_S

@@ -25,7 +25,7 @@ TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.25, 1.25, 1.25, 1.25)
 no further.
 """
 STALLED: Final = 0.997
-"""A scaler is refined no further, either, if ``STALLED_ROUNDS`` in a row left its best at more than this part of its
+"""Refinement of a scaler also ends if ``STALLED_ROUNDS`` rounds together left its best at more than this part of its
 cost.
 """
 STALLED_ROUNDS: Final = 3
@@ -325,15 +325,15 @@ class Search:
         return [proof for half in (cheap, dear) for proof in self._prove([(scaler, each) for each in half], limits)]
 
     def _completed(self, known: Mapping[tuple[str, Setting], Proof], cost: float) -> dict[tuple[str, Setting], Proof]:
-        """Those of the settings that passed the first seed, and cost less than ``cost`` there, by every seed: a cheaper
-        one of their scaler was proven before, and then not confirmed. Several of them at once, the cheapest first.
+        """Settings that cost less than ``cost`` and passed the first seed are proven by every seed, the cheapest ones
+        first. They were left out because a cheaper one of their scaler was proven, which was then not confirmed.
         """
         left = [each for each, proof in known.items() if proof.cost < cost and self._is_open(each, known)]
         proofs = self._prove(left) if left else []
         return {(each.scaler, each.setting): each for each in proofs if len(each.rest_shares) == len(self._seeds)}
 
     def _is_open(self, each: tuple[str, Setting], known: Mapping[tuple[str, Setting], Proof]) -> bool:
-        """Whether nothing is decided yet: it was not tried on the rest, or only by the first seed, which it passed."""
+        """Whether a setting was not tried on the rest, or passed the first seed and was not tried by the others."""
         if (proof := known.get(each)) is None:
             return each not in self._handed
         first = self._seeds[0]

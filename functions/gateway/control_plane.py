@@ -135,14 +135,14 @@ class ControlPlane:
                 "use that port, or stop it first"
             )
         self._record = record or self._record
-        self._save()  # whatever happens next: the HAProxy that is started is this gateway's
+        self._save()  # if this start fails, the next one knows the running HAProxy as its own
         self.events = EventLog(self.state / "events.jsonl", fresh=not self._record.functions)
         if not adopted:
             try:
                 await self.plane.start()
             except Exception:
                 self.events.close()
-                await self.plane.stop()  # it may answer later, with nobody who knows of it
+                await self.plane.stop()  # a HAProxy that is late would run without a gateway
                 raise
         for function in self._record.functions.values():
             await self._recall(function)

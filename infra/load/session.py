@@ -206,7 +206,7 @@ def results_reader(context: RunContext) -> Iterator[None]:
     ending = threading.Event()
 
     def tell_of_its_end() -> None:
-        if process.wait() <= 0 and not ending.is_set():  # an error it has told itself
+        if process.wait() <= 0 and not ending.is_set():  # with a code above 0, the reader has told its error
             write_message(Trouble("results are not read any longer: a signal has ended their reader"))
 
     waiting = threading.Thread(target=tell_of_its_end, daemon=True)

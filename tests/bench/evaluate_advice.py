@@ -290,9 +290,9 @@ def summary(results: Sequence[Result], share: float) -> str:
         f"{len(could)} loads that a fleet can serve: {len(advised)} advised, {kept} with the share by fresh seeds."
     ]
     for name, found in (("in hindsight", ratios), ("on both parts", both)):
-        within = sum(ratio <= WITHIN for ratio in found)
+        within, found = sum(ratio <= WITHIN for ratio in found), [ratio for ratio in found if ratio < np.inf]
         lines.append(
-            f"Within 3 % of the best {name}: {within} of {len(could)}; cost of those advised over it: "
+            f"Within 3 % of the best {name}: {within} of {len(could)}; cost over it of the {len(found)} that have one: "
             f"median {np.median(found):.3f}, highest {found[-1]:.3f}."
         )
     lines.append(f"{len(refused)} loads that none can serve: said so {sum(each.advised is None for each in refused)}.")

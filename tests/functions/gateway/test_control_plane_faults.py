@@ -214,7 +214,7 @@ def test_an_haproxy_that_answers_too_late_is_known_by_its_pid(tmp_path: Path, mo
 def test_an_haproxy_that_answers_too_late_at_the_very_first_start_is_ended(
     state_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gateway ends then, and nobody else knows of it."""
+    """The gateway process ends, too: HAProxy would run without it."""
     (state_folder / "haproxy").write_text("#!/bin/sh\nexec sleep 600\n")
     (state_folder / "haproxy").chmod(0o755)
     monkeypatch.setenv("PATH", str(state_folder), prepend=os.pathsep)

@@ -53,7 +53,7 @@ def test_a_session_is_refused_while_a_run_is_active(
 def test_a_reader_of_results_that_is_ended_by_a_signal_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], killed: bool
 ) -> None:
-    """Locust's page would show no further result, and no reason. Its end with the session is none."""
+    """Locust's page would show no further result, and no reason. If the session ends the reader, nothing is told."""
     reader = "import os, sys; print(os.getpid(), flush=True); sys.stdin.read()"
     monkeypatch.setattr(session, "sys", SimpleNamespace(executable=sys.executable, stdout=sys.stdout))
     popen, told = subprocess.Popen, threading.Event()

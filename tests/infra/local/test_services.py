@@ -254,7 +254,7 @@ def test_a_service_that_dies_later_is_named_with_the_tail_of_its_log(local: Loca
         services.check()
     with pytest.raises(PenstockError, match=tail):
         services.check(("kafka", "redis"))
-    services.check(("kafka",))  # a run that needs no Redis goes on
+    services.check(("kafka",))  # a run that does not need Redis continues
 
 
 def test_a_daemon_that_is_held_up_for_a_while_is_no_service_that_died(local: Local, state_folder: Path) -> None:
