@@ -29,6 +29,10 @@ STALLED: Final = 0.997
 cost.
 """
 STALLED_ROUNDS: Final = 3
+LONG_MIN: Final = 15.0
+"""On a part of more than so many minutes trials take long: it gets two rounds fewer, and refinement ends one stalled
+round earlier.
+"""
 JOINT: Final = 8
 """Of the settings of a round, so many differ from good ones in several parameters at once."""
 NEAR_MISS_LATE: Final = 3.0
@@ -120,8 +124,9 @@ class Search:
         self._phase("settings")
         self._measure(spaces, lambda space: space.first(seed)[:SCOUTS])
         self._measure(spaces, lambda space: space.first(seed)[SCOUTS:])
-        for number, too_dear in enumerate(TOO_DEAR):
-            self._phase(f"refinement {number + 1} of {len(TOO_DEAR)}")
+        rounds = TOO_DEAR[:-2] if self._is_long else TOO_DEAR
+        for number, too_dear in enumerate(rounds):
+            self._phase(f"refinement {number + 1} of {len(rounds)}")
             self._refine(spaces, too_dear)
         if self._part == "excerpt":
             # What is the cheapest on an excerpt keeps too few events on the whole now and then, or keeps them with
@@ -160,8 +165,14 @@ class Search:
         """Called before each round; whether the last ones have made its best no cheaper."""
         costs = self._best_costs.setdefault((self._part, scaler), [])
         costs.append(self._costs(scaler))
-        before = costs[-1 - STALLED_ROUNDS] if len(costs) > STALLED_ROUNDS else inf
+        rounds = STALLED_ROUNDS - self._is_long
+        before = costs[-1 - rounds] if len(costs) > rounds else inf
         return before < inf and costs[-1] > STALLED * before
+
+    @property
+    def _is_long(self) -> bool:
+        """Of the part that chooses now."""
+        return self._trials.parts[self._part].minutes > LONG_MIN
 
     def _affordable(self, part: PartName) -> int:
         """Settings of a scaler that one step tries on a part after the excerpt."""

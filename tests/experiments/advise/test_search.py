@@ -110,7 +110,8 @@ def test_a_dear_scaler_that_is_proven_is_not_the_answer_while_a_cheaper_one_may_
     assert (best.scaler, best.met) == ("any", True) and best.cost < 5
 
 
-def test_a_scaler_that_three_rounds_made_no_cheaper_is_refined_no_further() -> None:
+@pytest.mark.parametrize(("minutes", "rounds"), [(5, 3), (30, 2)], ids=["three rounds", "two of a long part"])
+def test_a_scaler_that_some_rounds_made_no_cheaper_is_refined_no_further(minutes: int, rounds: int) -> None:
     flat = Space("flat", {"replicas": (1.0, 2.0, 4.0, 8.0)}, ())
 
     def does(each: Wanted) -> tuple[float, float]:
@@ -118,7 +119,7 @@ def test_a_scaler_that_three_rounds_made_no_cheaper_is_refined_no_further() -> N
             return 0.995 + 1e-4 * replicas_of(each.setting), 3.1
         return enough({"first": 3.0})(each)
 
-    land = Landscape(does, {"first": 5, "rest": 5})
+    land = Landscape(does, {"first": minutes, "rest": minutes})
     asked: dict[int, list[str]] = {}
 
     def phase(_: str) -> None:
@@ -128,8 +129,8 @@ def test_a_scaler_that_three_rounds_made_no_cheaper_is_refined_no_further() -> N
     search.choose([SPACE, flat])
     phase("after the last")
     refined = list(asked.values())[2:]
-    assert [names.count("flat") > 0 for names in refined[:5]] == [True, True, True, False, False]
-    assert refined[3].count("any") > 0
+    assert [names.count("flat") > 0 for names in refined[: rounds + 2]] == [*[True] * rounds, False, False]
+    assert refined[rounds].count("any") > 0
 
 
 def test_a_constant_fleet_does_not_hide_what_lies_beside_settings_that_narrowly_miss() -> None:
