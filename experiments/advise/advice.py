@@ -12,7 +12,6 @@ from rich.table import Table
 
 from experiments.advise.manifests import manifest
 from experiments.advise.needs import ConstantFleet, Needs
-from experiments.advise.parts import confirmed_by
 from experiments.advise.request import AdviceRequest
 from experiments.advise.search import Proof
 from experiments.advise.settings import TICK_PHASE
@@ -39,7 +38,7 @@ ALIKE: Final = 5e-4
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One scaler: its cheapest proven setting, or the one that came closest. Shares of events within the SLO and
-    costs: means over the seeds; ``replica_minutes`` and ``money`` of the rest of the trace.
+    costs: means over so many ``seeds``; ``replica_minutes`` and ``money`` of the rest of the trace.
     """
 
     scaler: str
@@ -52,6 +51,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     replica_minutes: float
     replica_minutes_range: tuple[float, float]
     money: float
+    seeds: int
 
     @property
     def lower_share(self) -> float:
@@ -97,6 +97,7 @@ def rows_of(proofs: Sequence[Proof], price_per_hour: float) -> tuple[list[Row], 
             replica_minutes=proof.cost,
             replica_minutes_range=(min(proof.replica_minutes), max(proof.replica_minutes)),
             money=proof.cost / 60 * price_per_hour,
+            seeds=len(proof.rest_shares),
         )
         for proof in proofs
     ]
@@ -178,7 +179,7 @@ def _met(
 ) -> str:
     kept = (
         f"keeps {share(best.rest_share)} of the events within {duration(request.slo)} on the part of the trace that "
-        f"did not choose its settings ({share(request.share)} wanted, mean of {confirmed_by(request)} seeds; "
+        f"did not choose its settings ({share(request.share)} wanted, mean of {best.seeds} seeds; "
         f"{share(best.first_share)} where it was chosen) for {_cost(best)}"
     )
     parts = [
@@ -293,10 +294,10 @@ def _replay(request: AdviceRequest, best: Row, fixed: Mapping[str, Mapping[str, 
     return shlex.join([*words, "--scaler", best.scaler])
 
 
-def conditions(plan: TracePlan, request: AdviceRequest, minutes: float, *, advised: bool) -> str:
-    """What the figures assume. ``advised``: a setting is proven, by the confirming seeds, too."""
+def conditions(plan: TracePlan, request: AdviceRequest, minutes: float, best: Row | None) -> str:
+    """What the figures assume; those of the ``best`` row are confirmed by further seeds."""
     facts = plan.facts
-    confirmed = f", the advised setting by {confirmed_by(request)}" if advised else ""
+    confirmed = f", the advised setting by {best.seeds}" if best is not None else ""
     return (
         f"chosen on the first {share(request.chosen_on)} of the trace, proven on the last {one_decimal(minutes)} min "
         f"by {request.seeds} seeds{confirmed}; assumed: start-up of a replica "

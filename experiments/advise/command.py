@@ -202,7 +202,7 @@ def _tell(session: "Session", found: "Found", said: "Console") -> None:
     # A file or a pipe has no edge at which a table would have to be folded.
     if found.rows:
         Console(width=None if said.is_terminal else WIDE).print(table_of(found.rows, request.share))
-    assumed = conditions(session.plan, request, rest.minutes, advised=advice.best is not None)
+    assumed = conditions(session.plan, request, rest.minutes, advice.best)
     said.print(f"\n{found.trials} trials, {assumed}", markup=False)
     said.print(f"\n{advice.sentence}", markup=False, style="bold")
     for title, line in (("play it", advice.replay), ("deploy it", advice.control)):

@@ -11,9 +11,9 @@ import msgspec
 from experiments import scheduled_scaler
 from experiments.advise.parts import confirming_of, seeds_of
 from experiments.advise.request import AdviceRequest
-from experiments.advise.search import PARTS, Proof
+from experiments.advise.search import Proof
 from experiments.advise.trial import Outcome, Trial
-from experiments.advise.trials import Part, PartName, Trials, Wanted
+from experiments.advise.trials import PARTS, Part, PartName, Trials, Wanted
 from experiments.advise.workers import CarryOut
 from experiments.experiment import Experiment, Options, run_spec
 from experiments.replay.plan import TracePlan, schedule_on
@@ -29,12 +29,16 @@ CLOSE_ENOUGH: Final = 0.02
 """Of a service rate or of a part of the start-up time that is searched."""
 FINEST: Final = 1e-3
 """Seconds of a start-up time, below which nothing is searched."""
+FURTHER: Final = 2
+"""So many times as many seeds as prove a setting keep the SLO with a start-up time, too: every one of them, while a
+setting is confirmed by the mean.
+"""
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """The least change, one at a time, with which the SLO is kept by every seed; None where no such change is enough.
     ``replicas``: of a constant fleet with as many partitions at least. ``service_rate_per_s``: of a replica, with the
-    largest fleet as it is. ``start_up_s``: with the scaler that came closest, also by the seeds that confirm, and less
+    largest fleet as it is. ``start_up_s``: with the scaler that came closest, also by seeds that confirm, and less
     than now. Service rates, and replicas beyond the largest fleet, are tried on the whole trace, the others on both
     parts.
     """
@@ -136,10 +140,11 @@ def _start_up_s(
     in the way.
     """
     now_s = float(plan.facts["start_up_s"])
+    further = confirming_of(request, trials.parts)[: FURTHER * request.seeds]
 
     def keeps(start_up_s: float) -> bool:
         tried = []
-        for seed in (*seeds_of(request), *confirming_of(request)):
+        for seed in (*seeds_of(request), *further):
             for part in PARTS:
                 trial = trials.trial(Wanted(closest.scaler, closest.setting, part, seed))
                 system = trial.spec.system

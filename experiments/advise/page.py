@@ -28,7 +28,7 @@ def write_page(session: Session, found: Found) -> None:
         sentence=_sentence(advice.sentence),
         context=(
             f"{trace.rate_per_s.sum():,.0f} events in {trace.seconds:,} s; wanted: {wanted}.",
-            f"{found.trials} trials, {conditions(session.plan, request, minutes, advised=advice.best is not None)}.",
+            f"{found.trials} trials, {conditions(session.plan, request, minutes, advice.best)}.",
             *(f"Warning: {warning}" for warning in (*session.plan.warnings, session.plan.hopeless) if warning),
         ),
         scalers=HtmlTable("Scalers at their best", HEADERS, cells, "text advice", numeric_from=3, names=NAMES),

@@ -3,7 +3,7 @@ settings are tried on an excerpt only. Each part begins with a lead-in, which is
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.advise.request import AdviceRequest
 from experiments.advise.trial import counted
-from experiments.advise.trials import Arrivals, Part, PartName
+from experiments.advise.trials import LONG_MIN, PARTS, Arrivals, Part, PartName
 from experiments.experiment import Options, run_spec
 from experiments.replay.plan import TracePlan, on_trace, schedule_on
 from experiments.replay.trace import Floats, OwnTrace
@@ -29,6 +29,11 @@ LEAD_IN_VARIES_S: Final = 60
 """A lead-in is longer by less than this, differently by each seed, so that ticks meet the same load at other times. A
 setting whose ticks happen to come just after the spikes of a part keeps the share by one such seed only.
 """
+CONFIRMING: Final = 5
+"""So many times as many seeds as prove a setting confirm the advised one; ``CONFIRMING_LONG`` where a part is long, on
+which each seed meets more bursts.
+"""
+CONFIRMING_LONG: Final = 2
 SHORTEST_S: Final = 10
 """Of a part."""
 EXCERPT_S: Final = 3600
@@ -55,9 +60,11 @@ def parts_of(
     for a proof; such an excerpt is left out.
     """
     spans = _spans_of(plan, request)
+    are_long = any(_seconds(spans[name]) > 60 * LONG_MIN for name in PARTS)
+    seeds = request.seeds * (1 + (CONFIRMING_LONG if are_long else CONFIRMING))
     least = least_events(request.share)
     arrivals: dict[PartName, dict[int, Arrivals]] = {name: {} for name in spans}
-    for seed in (*seeds_of(request), *confirming_of(request)):
+    for seed in range(request.seed, request.seed + seeds):
         spec = run_spec(plan.experiment, scaler, replace(options, seed=seed), run="advise")
         schedule = schedule_on(plan, spec)
         for name, each in spans.items():
@@ -84,7 +91,7 @@ def parts_of(
                 folder / f"{name}.csv",
             ),
             written,
-            sum(to_s - from_s for from_s, to_s in spans[name]),
+            _seconds(spans[name]),
         )
         for name, written in arrivals.items()
         if written
@@ -155,14 +162,14 @@ def seeds_of(request: AdviceRequest) -> Sequence[int]:
     return range(request.seed, request.seed + request.seeds)
 
 
-def confirming_of(request: AdviceRequest) -> Sequence[int]:
-    """Twice as many again, by which the cheapest proven setting is confirmed."""
-    return range(request.seed + request.seeds, request.seed + 3 * request.seeds)
+def confirming_of(request: AdviceRequest, parts: Mapping[PartName, Part]) -> Sequence[int]:
+    """The other seeds of these parts, by which the cheapest proven setting is confirmed."""
+    proving = seeds_of(request)
+    return [seed for seed in parts["rest"].arrivals if seed not in proving]
 
 
-def confirmed_by(request: AdviceRequest) -> int:
-    """Seeds of the advised setting, in all."""
-    return len(seeds_of(request)) + len(confirming_of(request))
+def _seconds(spans: Iterable[Span]) -> int:
+    return sum(to_s - from_s for from_s, to_s in spans)
 
 
 def _cut(schedule: Schedule, spans: Sequence[Span]) -> Schedule:

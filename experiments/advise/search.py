@@ -1,8 +1,4 @@
-"""The search: every scaler at its best on the first part of the trace, then proven on the rest by several seeds.
-
-Of a long first part, most settings are tried on an excerpt, and the best of them on all of it. A trial that can no
-longer win is given up.
-"""
+"""The search: every scaler at its best on the first part of the trace, then proven on the rest by several seeds."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -12,57 +8,24 @@ from typing import Final
 
 import msgspec
 
-from experiments.advise.settings import AROUND, Setting, Space
-from experiments.advise.trial import NO_LIMITS, Limits, Outcome
-from experiments.advise.trials import PartName, Trials, Wanted
+from experiments.advise.choice import CLOSE, Choice, spread
+from experiments.advise.settings import Setting, Space
+from experiments.advise.trial import NO_LIMITS, Limits
+from experiments.advise.trials import PARTS, Trials, Wanted
 from experiments.advise.workers import CarryOut
 
-PARTS: Final[tuple[PartName, ...]] = ("first", "rest")
-SCOUTS: Final = 13
-"""Settings of each scaler that are tried first: what is cheap among them limits the cost of all others."""
-TOO_DEAR: Final = (1.6, 1.4, 1.25, 1.25, 1.25, 1.25, 1.25, 1.25)
-"""Rounds of refinement around the best settings: a scaler whose best costs so many times the cheapest of all is refined
-no further.
-"""
-STALLED: Final = 0.997
-"""Refinement of a scaler also ends if ``STALLED_ROUNDS`` rounds together left its best at more than this part of its
-cost.
-"""
-STALLED_ROUNDS: Final = 3
-LONG_MIN: Final = 15.0
-"""On a part of more than so many minutes trials take long: it gets two rounds fewer, and refinement ends one stalled
-round earlier.
-"""
-JOINT: Final = 8
-"""Of the settings of a round, so many differ from good ones in several parameters at once."""
-NEAR_MISS_LATE: Final = 3.0
-"""A setting misses the SLO narrowly with at most so many times the late events that are allowed."""
-CHEAPER: Final = 0.97
-"""A narrow miss is refined if it costs at most so many times the cheapest of its scaler that meets the SLO."""
-GIVEN_UP_LATE: Final = 5.0
-"""A trial is given up when so many times the late events that are allowed are late, of the whole length."""
-GIVEN_UP_COST: Final = 1.6
-"""Or when it has cost so many times the cheapest known that keeps the share."""
-TRIED_S: Final = 36_000.0
-"""Simulated time that a scaler gets on a whole first part after the excerpt, and on the rest, in each step."""
-FEWEST: Final = 3
-"""Settings in such a step, however long the part is."""
-PROVEN: Final = 6
-"""Settings of a scaler that are proven on the rest: as many from its cheapest to its safest."""
-CHEAPEST: Final = 8
-"""And its cheapest ones."""
 RESCUED: Final = 8
-"""Settings of a scaler that are proven at a time where none of those was."""
+"""Settings of a scaler that are proven at a time where none of its best ones was."""
 RESCUES: Final = 9
 """How often."""
 FINALISTS: Final = 5
 """The cheapest settings of all scalers are proven by all seeds, whether a cheaper one of their scaler is or not."""
-CLOSE: Final = 1.1
-"""A scaler that costs at most so many times the cheapest proven one gets further proofs."""
 FURTHER: Final = 12
-"""Settings in each of these steps."""
+"""Settings in each step of further proofs."""
 STEPS: Final = 3
 """How many of them."""
+SAFER: Final = (0.5, 0.25, 0.12, 0.05)
+"""In these steps, settings are chosen again that have at most so many times the late events that are allowed."""
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,180 +73,52 @@ class Search:
         self._lowest = wanted_share if lowest_share is None else lowest_share
         self._confirming = confirming
         self._phase = phase
-        self._seen: dict[tuple[PartName, str], dict[Setting, Outcome]] = {}
-        self._part: PartName = "first"
-        self._best_costs: dict[tuple[PartName, str], list[float]] = {}
+        self._choice = Choice(
+            trials, carry_out, wanted_share=wanted_share, lowest_share=self._lowest, seeds=seeds, phase=phase
+        )
         self._handed: set[tuple[str, Setting]] = set()
 
-    # --- on the first part -------------------------------------------------------------------------------------------
-
     def choose(self, spaces: Sequence[Space]) -> None:
-        """Try the settings of every scaler, then those around its best ones."""
-        seed = self._seeds[0]
-        self._part = "excerpt" if "excerpt" in self._trials.parts else "first"
-        self._phase("settings")
-        self._measure(spaces, lambda space: space.first(seed)[:SCOUTS])
-        self._measure(spaces, lambda space: space.first(seed)[SCOUTS:])
-        rounds = TOO_DEAR[:-2] if self._is_long else TOO_DEAR
-        for number, too_dear in enumerate(rounds):
-            self._phase(f"refinement {number + 1} of {len(rounds)}")
-            self._refine(spaces, too_dear)
-        if self._part == "excerpt":
-            # What is the cheapest on an excerpt keeps too few events on the whole now and then, or keeps them with
-            # more than it needs.
-            cheapest = min(self._costs(space.scaler) for space in spaces)
-            promising = {space.scaler: self._promising(space.scaler, cheapest) for space in spaces}
-            self._part = "first"
-            self._phase("whole first part")
-            self._measure(spaces, lambda space: [(), *promising[space.scaler]])
-            self._phase("whole first part, refinement")
-            self._refine(spaces, TOO_DEAR[-1], self._affordable("first"))
-
-    def _refine(self, spaces: Sequence[Space], too_dear: float, most: int = AROUND) -> None:
-        """``most`` settings of a scaler that is close to the cheapest, half as many of others."""
-        cheapest = min(self._costs(space.scaler) for space in spaces)
-
-        def around(space: Space) -> list[Setting]:
-            tried, scaler = self._tried(space.scaler), space.scaler
-            count = most if self._costs(scaler) <= CLOSE * cheapest else max(1, most // 2)
-            mixed = space.joint(
-                [
-                    *_spread(self._front(scaler), JOINT),
-                    *self._cheapest(scaler)[: JOINT // 2],
-                    *self._near_misses(scaler),
-                ],
-                tried,
-            )
-            near = space.around(self._good(scaler), tried, lambda one, other: tried[one] == tried[other])
-            mixed = mixed[: max(count * JOINT // AROUND, count - len(near))]
-            return list(dict.fromkeys([*near[: count - len(mixed)], *mixed]))
-
-        promising = [space for space in spaces if self._promises(space.scaler) <= too_dear * cheapest]
-        self._measure([space for space in promising if not self._stalls(space.scaler)], around)
-
-    def _stalls(self, scaler: str) -> bool:
-        """Called before each round; whether the last ones have made its best no cheaper."""
-        costs = self._best_costs.setdefault((self._part, scaler), [])
-        costs.append(self._costs(scaler))
-        rounds = STALLED_ROUNDS - self._is_long
-        before = costs[-1 - rounds] if len(costs) > rounds else inf
-        return before < inf and costs[-1] > STALLED * before
-
-    @property
-    def _is_long(self) -> bool:
-        """Of the part that chooses now."""
-        return self._trials.parts[self._part].minutes > LONG_MIN
-
-    def _affordable(self, part: PartName) -> int:
-        """Settings of a scaler that one step tries on a part after the excerpt."""
-        return max(FEWEST, round(TRIED_S / (60 * self._trials.parts[part].minutes)))
-
-    def _promising(self, scaler: str, cheapest: float) -> list[Setting]:
-        """Settings for the whole first part: a quarter of them the cheapest on the excerpt, a quarter from there to the
-        dearest, half of them from there to the safest; also some that keep a little less than the share there. Few of a
-        scaler that is far dearer than another.
-        """
-        late, most = 1 - self._share, self._affordable("first")
-        front = self._front(scaler, 1 - 2 * late)
-        if not front or self._costs(scaler) > TOO_DEAR[-1] * cheapest:
-            return self._few(scaler, most)
-        cheapest_first, quarter = self._cheapest(scaler), most // 4
-        some = _spread(cheapest_first[quarter:], quarter)
-        return list(dict.fromkeys([*_spread(front, most - 2 * quarter), *cheapest_first[:quarter], *some]))
-
-    def _measure(self, spaces: Sequence[Space], settings: Callable[[Space], Iterable[Setting]]) -> None:
-        least_cost = min((self._costs(space.scaler) for space in spaces), default=inf)
-        limits = Limits(
-            late_share=GIVEN_UP_LATE * (1 - self._share), replica_minutes=GIVEN_UP_COST * least_cost
-        )  # of what was known before this step, so that a request which continues decides alike
-        wanted = [self._wanted(space.scaler, each) for space in spaces for each in settings(space)]
-        self._trials.measure(wanted, self._carry_out, limits)
-        for each in wanted:
-            outcome = self._trials.found(each, limits)
-            if outcome is not None and not outcome.error:
-                self._seen.setdefault((each.part, each.scaler), {})[each.setting] = outcome
-
-    def _wanted(self, scaler: str, setting: Setting) -> Wanted:
-        return Wanted(scaler, setting, self._part, self._seeds[0])
-
-    def _tried(self, scaler: str) -> dict[Setting, Outcome]:
-        """Settings of a scaler on the part that chooses now, under which it did not fail."""
-        return self._seen.get((self._part, scaler), {})
-
-    def _costs(self, scaler: str) -> float:
-        """Of its cheapest setting that meets the SLO; infinite if none does."""
-        tried = self._tried(scaler).values()
-        return min((o.replica_minutes for o in tried if o.slo_share >= self._share and not o.given_up), default=inf)
-
-    def _promises(self, scaler: str) -> float:
-        """Of its cheapest setting that meets the SLO, or of the one that comes closest, if that is cheaper."""
-        closest = max(self._tried(scaler).values(), key=lambda each: each.slo_share, default=None)
-        return min(self._costs(scaler), inf if closest is None else closest.replica_minutes)
-
-    def _front(self, scaler: str, share: float | None = None) -> list[Setting]:
-        """Settings that keep the wanted share (or ``share``), from the cheapest to the safest: each dearer one keeps
-        more than those before.
-        """
-        share = self._share if share is None else share
-        tried = sorted(self._tried(scaler).items(), key=lambda each: (each[1].replica_minutes, -each[1].slo_share))
-        front: list[Setting] = []
-        kept = -1.0
-        for setting, outcome in tried:
-            if outcome.slo_share > kept and outcome.slo_share >= share and not outcome.given_up:
-                front.append(setting)
-                kept = outcome.slo_share
-        return front
-
-    def _good(self, scaler: str) -> list[Setting]:
-        """Settings worth refining: the cheapest, the cheapest with half and a tenth of the late events that are
-        allowed, and the cheaper one that misses the SLO by the least: around a constant fleet every setting is that
-        fleet. The two closest where none meets the SLO.
-        """
-        tried, front = self._tried(scaler), self._front(scaler)
-        if not front:
-            return sorted(tried, key=lambda each: (-round(tried[each].slo_share, 3), tried[each].replica_minutes))[:2]
-        late = 1 - self._share
-        safe = (next((each for each in front if 1 - tried[each].slo_share <= part * late), None) for part in (0.5, 0.1))
-        return list(dict.fromkeys([front[0], *(each for each in safe if each is not None), *self._near_misses(scaler)]))
-
-    def _near_misses(self, scaler: str) -> list[Setting]:
-        """Of the settings that cost less than the cheapest that meets the SLO, the closest to it; or none."""
-        tried, late, most = self._tried(scaler), 1 - self._share, CHEAPER * self._costs(scaler)
-        near = [
-            each
-            for each, o in tried.items()
-            if each
-            and 1 - NEAR_MISS_LATE * late <= o.slo_share < self._share
-            and o.replica_minutes <= most
-            and not o.given_up
-        ]
-        return sorted(near, key=lambda each: (-tried[each].slo_share, tried[each].replica_minutes))[:1]
-
-    def _few(self, scaler: str, most: int) -> list[Setting]:
-        """Half as many as of other scalers, the safest one among them; the closest where none meets the SLO."""
-        count = max(1, most // 2)
-        return _spread(self._front(scaler)[::-1], count) or self._good(scaler)[:count]
-
-    # --- on the rest -------------------------------------------------------------------------------------------------
+        """Try settings of every scaler on the first part."""
+        self._choice.choose(spaces)
 
     def prove(self, spaces: Sequence[Space]) -> list[Proof]:
         """Proofs of each scaler's best settings and of its published one, the met ones first, by cost."""
         self._phase("proof")
-        cheapest = min(self._costs(space.scaler) for space in spaces)
+        cheapest = min(self._choice.costs(space.scaler) for space in spaces)
         chosen = {
             (space.scaler, setting): None
             for space in spaces
-            for setting in (*self._published(space.scaler), *self._shortlist(space.scaler, cheapest))
+            for setting in (*self._choice.published(space.scaler), *self._choice.shortlist(space.scaler, cheapest))
         }
         proofs = self._prove(list(chosen))
-        by_cost = sorted(spaces, key=lambda space: self._costs(space.scaler))
+        by_cost = sorted(spaces, key=lambda space: self._choice.costs(space.scaler))
         for space in by_cost:
             if not any(proof.met for proof in proofs if proof.scaler == space.scaler):
                 proofs += self._rescue(space.scaler, chosen, _best(proofs))
         for space in by_cost:
             proofs += self._further(space.scaler, proofs)
-        proofs = self._confirmed(proofs)
+        proofs = self._chosen_again(spaces, self._confirmed(proofs))
         return sorted(proofs, key=lambda each: (not each.met, each.cost if each.met else -each.least_share))
+
+    def _chosen_again(self, spaces: Sequence[Space], proofs: list[Proof]) -> list[Proof]:
+        """Where the rest is harder than the first part, what is proven has fewer late events on the first part than the
+        settings that were refined there. Settings with fewer are refined there now, and proven, for as long as they
+        cost about as much there as the proven one. Only on short parts.
+        """
+        for late in () if any(self._trials.parts[part].is_long for part in PARTS) else SAFER:
+            if (best := _best(proofs)) is None:
+                break
+            most = CLOSE * self._choice.tried(best.scaler)[best.setting].replica_minutes
+            self._choice.choose_safer(spaces, late, most)
+            limits = Limits(late_share=1 - self._lowest, replica_minutes=best.cost)
+            for scaler in (space.scaler for space in spaces):
+                tried = self._choice.tried(scaler)
+                left = [each for each in self._choice.cheapest(scaler) if tried[each].replica_minutes <= most]
+                new = [(scaler, each) for each in left if (scaler, each) not in self._handed]
+                proofs += self._prove(new[:FURTHER], limits)
+            proofs = self._confirmed(proofs)
+        return proofs
 
     def _confirmed(self, proofs: Sequence[Proof]) -> list[Proof]:
         """The cheapest proven one by all seeds, then the next one, until the cheapest of all keeps the share on their
@@ -303,10 +138,7 @@ class Search:
             if best is None or len(best.rest_shares) > len(self._seeds):
                 break
             key = best.scaler, best.setting
-            self._trials.measure(
-                (Wanted(*key, part, seed) for part in PARTS for seed in self._confirming), self._carry_out
-            )
-            proof = self._proof(*key, (*self._seeds, *self._confirming))
+            proof = self._confirm(*key)
             if proof is None:
                 del found[key]
             else:
@@ -317,21 +149,35 @@ class Search:
                     found[each.scaler, each.setting] = each
         return list(found.values())
 
+    def _confirm(self, scaler: str, setting: Setting) -> Proof | None:
+        """A proof by all seeds, or by as many as it takes to fail: those that confirm come in turns, each of more than
+        all before.
+        """
+        proof, seeds = None, [*self._seeds]
+        while left := self._confirming[len(seeds) - len(self._seeds) :]:
+            seeds += left[: 2 * len(seeds)]
+            wanted = (Wanted(scaler, setting, part, seed) for part in PARTS for seed in seeds)
+            self._trials.measure(wanted, self._carry_out)
+            proof = self._proof(scaler, setting, seeds)
+            if proof is None or not proof.met:
+                break
+        return proof
+
     def _safer(self, failed: Proof, known: Mapping[tuple[str, Setting], Proof]) -> list[Proof]:
         """Proofs of settings of its scaler that keep more than it on the first part, or cost more there: half of them
         the cheapest ones, the other half spread over the dearer ones. Each half is proven by itself: the cheap ones may
         be as lucky as it was.
         """
-        scaler, tried = failed.scaler, self._tried(failed.scaler)
-        own = self._trials.outcomes[self._wanted(scaler, failed.setting)]
+        scaler, tried = failed.scaler, self._choice.tried(failed.scaler)
+        own = tried[failed.setting]
         left = [
             each
-            for each in self._cheapest(scaler)
+            for each in self._choice.cheapest(scaler)
             if self._is_open((scaler, each), known)
             and (tried[each].slo_share > own.slo_share or tried[each].replica_minutes > own.replica_minutes)
         ]
-        most = min(FURTHER, self._affordable("rest"))
-        cheap, dear = left[: most - most // 2], _spread(left[most - most // 2 :], most // 2)
+        most = min(FURTHER, self._choice.affordable("rest"))
+        cheap, dear = left[: most - most // 2], spread(left[most - most // 2 :], most // 2)
         limits = Limits(late_share=1 - self._lowest)
         return [proof for half in (cheap, dear) for proof in self._prove([(scaler, each) for each in half], limits)]
 
@@ -355,15 +201,15 @@ class Search:
         """More proofs of a scaler that is close to the cheapest: its other settings that meet the SLO on the first
         part, from those that cost as much there as the proven one downwards, for as long as one is cheaper.
         """
-        tried, found = self._tried(scaler), list[Proof]()
+        tried, found = self._choice.tried(scaler), list[Proof]()
         known = {each.setting for each in proofs if each.scaler == scaler}
         for _ in range(STEPS):
             best, own = _best([*proofs, *found]), _best([p for p in (*proofs, *found) if p.scaler == scaler])
             if best is None or own is None or own.cost > CLOSE * best.cost:
                 break
-            most = self._trials.outcomes[self._wanted(scaler, own.setting)].replica_minutes
-            left = [each for each in self._cheapest(scaler) if tried[each].replica_minutes <= most]
-            batch = [each for each in left if each not in known][-min(FURTHER, self._affordable("rest")) :]
+            most = tried[own.setting].replica_minutes
+            left = [each for each in self._choice.cheapest(scaler) if tried[each].replica_minutes <= most]
+            batch = [each for each in left if each not in known][-min(FURTHER, self._choice.affordable("rest")) :]
             known.update(batch)
             limits = Limits(late_share=1 - self._lowest, replica_minutes=own.cost)
             new = self._prove([(scaler, each) for each in batch], limits)
@@ -376,14 +222,14 @@ class Search:
         """More proofs of a scaler of which none was met: its other settings that meet the SLO on the first part, the
         cheapest first, until one is proven or costs more there than the ``best`` setting of another scaler.
         """
-        tried = self._tried(scaler)
-        most = inf if best is None else self._trials.outcomes[self._wanted(best.scaler, best.setting)].replica_minutes
+        tried = self._choice.tried(scaler)
+        most = inf if best is None else self._choice.tried(best.scaler)[best.setting].replica_minutes
         left = [
             each
-            for each in self._cheapest(scaler)
+            for each in self._choice.cheapest(scaler)
             if (scaler, each) not in chosen and tried[each].replica_minutes < most
         ]
-        size = min(RESCUED, self._affordable("rest"))
+        size = min(RESCUED, self._choice.affordable("rest"))
         proofs: list[Proof] = []
         for batch in batched([(scaler, each) for each in left[: size * RESCUES]], size):
             found = self._prove(batch)
@@ -393,30 +239,6 @@ class Search:
             ):
                 break
         return proofs
-
-    def _published(self, scaler: str) -> list[Setting]:
-        """The published setting, where it keeps the share so far as it was simulated."""
-        outcome = self._tried(scaler).get(())
-        return [] if outcome is None or outcome.slo_share < self._share else [()]
-
-    def _shortlist(self, scaler: str, cheapest: float) -> list[Setting]:
-        """Few of a scaler that is far dearer than another, and of a long trace."""
-        front = self._front(scaler)
-        most = min(PROVEN, self._affordable("rest"))
-        if not front or self._costs(scaler) > TOO_DEAR[-1] * cheapest:
-            return self._few(scaler, most)
-        return [*_spread(front, most), *self._cheapest(scaler)[: min(CHEAPEST, self._affordable("rest"))]]
-
-    def _cheapest(self, scaler: str) -> list[Setting]:
-        """Settings that meet the SLO, the cheapest first; one of those that did the same, as where a parameter has no
-        effect: on the rest they would do the same again, in the place of different ones.
-        """
-        tried = self._tried(scaler)
-        met = [each for each, o in tried.items() if o.slo_share >= self._share and not o.given_up]
-        did: dict[tuple[float, str], Setting] = {}
-        for each in sorted(met, key=lambda each: tried[each].replica_minutes):
-            did.setdefault((round(tried[each].slo_share, 4), f"{tried[each].replica_minutes:.3g}"), each)
-        return list(did.values())
 
     def _prove(self, chosen: Sequence[tuple[str, Setting]], limits: Limits = NO_LIMITS) -> list[Proof]:
         """By the first seed; then by every seed the cheapest of all, and of each scaler one setting after the other
@@ -487,13 +309,6 @@ def _cost(proof: Proof) -> float:
 def _best(proofs: Iterable[Proof]) -> Proof | None:
     """The cheapest that is met."""
     return min((each for each in proofs if each.met), key=_cost, default=None)
-
-
-def _spread(front: Sequence[Setting], most: int) -> list[Setting]:
-    """At most so many, evenly from the cheapest to the safest."""
-    last = len(front) - 1
-    picked = {round(number * last / max(1, most - 1)) for number in range(most)} if last >= most else range(last + 1)
-    return [front[number] for number in sorted(picked)]
 
 
 def batched(items: Sequence[tuple[str, Setting]], size: int) -> Iterator[Sequence[tuple[str, Setting]]]:

@@ -84,7 +84,7 @@ def carry_out(session: Session, phase: Callable[[str], None], told: Callable[[in
                 wanted_share=wanted_share,
                 lowest_share=request.share,
                 seeds=seeds_of(request),
-                confirming=confirming_of(request),
+                confirming=confirming_of(request, session.parts),
                 phase=phase,
             )
             search.choose(spaces)
@@ -131,7 +131,8 @@ def _as_promised(
         if text := advice.manifests.get(row.scaler):
             setting = tuple(row.setting.items())
             wanted = (
-                Wanted(row.scaler, setting, "rest", seed) for seed in (*seeds_of(request), *confirming_of(request))
+                Wanted(row.scaler, setting, "rest", seed)
+                for seed in (*seeds_of(request), *confirming_of(request, known.parts))
             )
             promised = {each.seed: found for each in wanted if (found := known.found(each)) is not None}
             outcomes: dict[int, Outcome] = {}

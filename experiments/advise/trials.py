@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -17,6 +17,8 @@ from penstock.runspec import RunSpec, ScalerSpec
 
 PartName = Literal["excerpt", "first", "rest"]
 """``excerpt``: of a long first part."""
+PARTS: Final[tuple[PartName, ...]] = ("first", "rest")
+"""On which a setting is proven."""
 
 
 class Wanted(NamedTuple):
@@ -26,6 +28,10 @@ class Wanted(NamedTuple):
     setting: Setting
     part: PartName
     seed: int
+
+
+LONG_MIN: Final = 15.0
+"""On a part of more than so many minutes trials take long."""
 
 
 class Arrivals(NamedTuple):
@@ -47,6 +53,11 @@ class Part:
     def minutes(self) -> float:
         """Its length without a lead-in."""
         return self.seconds / 60
+
+    @property
+    def is_long(self) -> bool:
+        """Few trials on it are affordable, and one seed meets as many bursts as several on a short part."""
+        return self.minutes > LONG_MIN
 
     def trial(self, spec: RunSpec, limits: Limits = NO_LIMITS) -> Trial:
         """The run on the arrivals of its seed."""

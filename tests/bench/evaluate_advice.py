@@ -187,9 +187,13 @@ def evaluate(number: int, seconds: int, scalers: str) -> Result:
         with workers(request, known, Wanted(*advised, "rest", 1)) as run_trials:
             compared = Compared(session, run_trials, folder)
             candidates = [advised, *_in_hindsight(session, run_trials, folder)]
-            kept = [each for each in candidates if compared.keeps(each, request.share)]
-            hindsight = _cheapest(kept[: 1 + CLOSEST], compared)
-            both = (each for each in kept if compared.keeps_first(each, request.share))
+            kept = (each for each in candidates if compared.keeps(each, request.share))
+            hindsight = _cheapest(list(islice(kept, 1 + CLOSEST)), compared)
+            both = (
+                each
+                for each in candidates
+                if compared.keeps_first(each, request.share) and compared.keeps(each, request.share)
+            )
             return msgspec.structs.replace(
                 result,
                 advised=compared.best(advised),
@@ -211,7 +215,11 @@ def _in_hindsight(session: Session, run_trials: CarryOut, folder: Path) -> list[
     Search(trials, run_trials, wanted_share=share, seeds=PROVING).choose(
         [space_for(session, scaler) for scaler in session.options]
     )
-    met = [each for each, outcome in trials.outcomes.items() if not outcome.error and outcome.slo_share >= share]
+    met = [
+        each
+        for each, outcome in trials.outcomes.items()
+        if each.seed == PROVING[0] and not outcome.error and outcome.slo_share >= share
+    ]
     met.sort(key=lambda each: trials.outcomes[each].replica_minutes)
     return [(each.scaler, each.setting) for each in met[:CANDIDATES]]
 

@@ -86,8 +86,8 @@ class Service:
 async def service(folder: Path, context: Path) -> AsyncIterator[Service]:
     (folder / "g").mkdir()
     plane = HAProxy(folder / "g", free_port())
-    await plane.start()
     try:
+        await plane.start()
         await plane.route({"probe": (SLOT, 100, 60_000)})
         made = Service(plane, folder, context)
         with closing_all(made.pods):

@@ -67,7 +67,9 @@ class Forks:
                 reading, writing = os.pipe()
                 if (pid := os.fork()) == 0:
                     os.close(reading)
-                    _Worker(self._session, self._files, queue, writing, base / f"process-{number}").end()
+                    _Worker(
+                        self._session, self._files, queue, writing, base / str(number)
+                    ).end()  # short: sockets lie in it
                 os.close(writing)
                 self._running[pid] = None
                 streams.register(os.fdopen(reading, "rb"), selectors.EVENT_READ, pid)

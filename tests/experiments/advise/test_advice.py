@@ -20,6 +20,7 @@ def row(scaler: str, share: float, *, met: bool) -> Row:
         replica_minutes=3.0,
         replica_minutes_range=(3.0, 3.0),
         money=0.002,
+        seeds=3,
     )
 
 

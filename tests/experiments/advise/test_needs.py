@@ -64,7 +64,7 @@ def start_up_s(spec: RunSpec) -> float:
 def test_a_start_up_is_searched_by_the_seeds_that_confirm_too(session: Session) -> None:
     fleets = Fleets(lambda spec: spec.seed == 1 or start_up_s(spec) <= 0.9)
     found, phases = needs(session, fleets)
-    assert found.start_up_s is not None and 0.85 < found.start_up_s <= 0.9, "seed 2 is the one that confirms"
+    assert found.start_up_s is not None and 0.85 < found.start_up_s <= 0.9, "seeds from 2 on confirm"
     assert phases == ["needs: replicas", "needs: service rate", "needs: start-up"]
 
 

@@ -7,7 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.advise.parts import EXCERPT_S, LEAD_IN_VARIES_S, Span, excerpt_of, lead_in_of, least_events, varied_s
+from experiments.advise.parts import (
+    EXCERPT_S,
+    LEAD_IN_VARIES_S,
+    Span,
+    confirming_of,
+    excerpt_of,
+    lead_in_of,
+    least_events,
+    varied_s,
+)
 from experiments.advise.request import AdviceRequest
 from experiments.advise.session import prepare
 from penstock.errors import PenstockError
@@ -82,6 +91,13 @@ def test_the_same_events_are_counted_by_each_seed(rates_file: RatesFile, tmp_pat
         offset_s = schedule.intended_offset_ns / 1e9
         assert (offset_s < lead_in_s).sum() == pytest.approx(100 * lead_in_s, rel=0.02)
         assert (offset_s >= lead_in_s).sum() == pytest.approx(300 * 150, rel=0.02)
+
+
+@pytest.mark.parametrize(("seconds", "seeds"), [(600, 18), (2400, 9)], ids=["short", "long"])
+def test_more_seeds_confirm_on_short_parts(rates_file: RatesFile, tmp_path: Path, seconds: int, seeds: int) -> None:
+    session = prepare(AdviceRequest(trace=rates_file([20.0] * seconds), slo=0.5, scalers="rps"), tmp_path)
+    assert list(session.parts["rest"].arrivals) == list(range(1, seeds + 1))
+    assert confirming_of(session.request, session.parts) == list(range(4, seeds + 1))
 
 
 @pytest.mark.parametrize(("wanted", "least"), [(0.99, 100), (0.9, 10), (0.999, 1000), (0.95, 20), (0.5, 2)])

@@ -6,10 +6,10 @@ from typing import Any, cast
 
 import pytest
 
-from experiments.advise.search import PARTS, Search
+from experiments.advise.search import Search
 from experiments.advise.settings import Setting, Space
 from experiments.advise.trial import NO_LIMITS, Limits, Outcome
-from experiments.advise.trials import PartName, Trials, Wanted
+from experiments.advise.trials import LONG_MIN, PARTS, PartName, Trials, Wanted
 
 Does = Callable[[Wanted], tuple[float, float]]
 """(share, replica-minutes) of a trial."""
@@ -20,7 +20,9 @@ class Landscape:
     """Stands for ``Trials``: outcomes by a formula, and what was asked for in order."""
 
     def __init__(self, does: Does, minutes: dict[PartName, float]) -> None:
-        self.parts = {name: SimpleNamespace(minutes=length) for name, length in minutes.items()}
+        self.parts = {
+            name: SimpleNamespace(minutes=length, is_long=length > LONG_MIN) for name, length in minutes.items()
+        }
         self.outcomes: dict[Wanted, Outcome] = {}
         self.given_up: dict[Wanted, Outcome] = {}
         self.asked: list[Wanted] = []
@@ -248,3 +250,59 @@ def test_a_setting_that_costs_more_by_further_seeds_is_compared_with_the_next_on
     search.choose([lucky, steady])
     best = search.prove([lucky, steady])[0]
     assert (best.scaler, len(best.rest_shares)) == ("steady", 4)
+
+
+@pytest.mark.parametrize(("minutes", "by"), [(5, {1, 2}), (30, {1})], ids=["short", "long"])
+def test_on_a_short_part_settings_are_chosen_by_every_proving_seed(minutes: int, by: set[int]) -> None:
+    # By the first seed one replica is enough, by the second one three: settings below three are the cheapest by chance.
+    def does(each: Wanted) -> tuple[float, float]:
+        return enough({"first": 1.0, "rest": 1.0} if each.seed == 1 else {"first": 3.0, "rest": 3.0})(each)
+
+    land, search = searched(does, {"first": minutes, "rest": minutes})
+    search.choose([SPACE])
+    assert {each.seed for each in land.asked} == by
+    refined = [replicas_of(each.setting) for each in land.asked if each.seed == 1][-20:]
+    assert (min(refined) < 2) is (minutes == 30)
+
+
+def test_settings_far_from_the_share_by_the_first_seed_are_not_tried_by_others() -> None:
+    def does(each: Wanted) -> tuple[float, float]:
+        replicas = replicas_of(each.setting)
+        return (1.0 if replicas >= 3 else 0.975 if replicas >= 2 else 0.96), replicas
+
+    land, search = searched(does, {"first": 5, "rest": 5})
+    search.choose([SPACE])
+    assert min(replicas_of(each.setting) for each in land.asked if each.seed == 1) == 1.0
+    assert min(replicas_of(each.setting) for each in land.asked if each.seed == 2) >= 2.0
+
+
+def test_where_the_rest_is_harder_safer_settings_are_chosen_again() -> None:
+    # A dear fleet is proven. Of "any", the first part keeps 99.4 % with 2.6 replicas and all with 3.4; the rest needs
+    # 3.44, which is far from the cheapest that meets the SLO on the first part.
+    space, dear = Space("any", {"replicas": (2.0, 2.5, 4.2)}, ()), Space("dear", {}, ())
+
+    def does(each: Wanted) -> tuple[float, float]:
+        if each.scaler == "dear":
+            return 0.9995, 4.0
+        replicas = float(dict(each.setting).get("replicas", 4.5))
+        kept = 1.0 if replicas > 3.4 else 0.994 if replicas > 2.55 else 0.9
+        return kept if each.part == "first" else 1.0 if replicas > 3.44 else 0.9, replicas
+
+    _, search = searched(does, {"first": 5, "rest": 5})
+    search.choose([space, dear])
+    best = search.prove([space, dear])[0]
+    assert (best.scaler, best.met) == ("any", True) and best.cost < 3.6
+
+
+def test_a_setting_that_fails_by_some_further_seeds_is_not_tried_by_the_others() -> None:
+    # Fourteen further seeds: four, then ten; two replicas fail by the first of them.
+    def does(each: Wanted) -> tuple[float, float]:
+        return enough({"first": 2.0, "rest": 2.0} if each.seed <= 2 else {"first": 3.0, "rest": 3.0})(each)
+
+    land = Landscape(does, {"first": 5, "rest": 5})
+    search = Search(cast(Trials, land), cast(Any, None), wanted_share=0.99, seeds=(1, 2), confirming=range(3, 17))
+    search.choose([SPACE])
+    best = search.prove([SPACE])[0]
+    assert len(best.rest_shares) == 16 and best.cost >= 3.0
+    seeds = {seed: {replicas_of(each.setting) for each in land.asked if each.seed == seed} for seed in (6, 7)}
+    assert min(seeds[6]) < 3.0 <= min(seeds[7])
