@@ -240,7 +240,8 @@ def test_spark_and_local_processes_advise_the_same(tmp_path: Path, rates_file: R
 
     def advice(engine: str) -> Any:
         # A process of its own: the pool forks, and what other tests left in this one does not outlive a fork.
-        command = [str(PENSTOCK), "advise", str(trace), "--slo", "500ms", *FEW, "--json", "--engine", engine]
+        few = ["--scalers", "rps,overprovision", "--seeds", "1", "--jobs", "2", "--tick-phase", "100ms"]
+        command = [str(PENSTOCK), "advise", str(trace), "--slo", "500ms", *few, "--json", "--engine", engine]
         environment = {**os.environ, "PENSTOCK_RUNS": str(tmp_path / engine)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=True)
         return json.loads(done.stdout[done.stdout.index("{") :])["advice"]
