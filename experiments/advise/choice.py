@@ -158,7 +158,8 @@ class Choice:
         limits = Limits(
             late_share=GIVEN_UP_LATE * (1 - self._share), replica_minutes=GIVEN_UP_COST * least_cost
         )  # of what was known before this step, so that a request which continues decides alike
-        left = [self._wanted(space.scaler, each) for space in spaces for each in settings(space)]
+        first = self._seeds[0]
+        left = [Wanted(space.scaler, each, self._part, first) for space in spaces for each in settings(space)]
         found: dict[Wanted, list[Outcome]] = {}
         for seed in self._choosing:
             self._trials.measure((each._replace(seed=seed) for each in left), self._carry_out, limits)
@@ -190,9 +191,6 @@ class Choice:
             replica_minutes=mean(each.replica_minutes for each in outcomes),
             given_up=any(each.given_up for each in outcomes),
         )
-
-    def _wanted(self, scaler: str, setting: Setting) -> Wanted:
-        return Wanted(scaler, setting, self._part, self._seeds[0])
 
     def tried(self, scaler: str) -> dict[Setting, Outcome]:
         """Settings of a scaler on the part that chooses now, under which it did not fail."""

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from experiments import scheduled_scaler
-from experiments.advise.parts import confirming_of, seeds_of
+from experiments.advise.parts import CONFIRMING_LONG, confirming_of, seeds_of
 from experiments.advise.request import AdviceRequest
 from experiments.advise.search import Proof
 from experiments.advise.trial import Outcome, Trial
@@ -29,10 +29,6 @@ CLOSE_ENOUGH: Final = 0.02
 """Of a service rate or of a part of the start-up time that is searched."""
 FINEST: Final = 1e-3
 """Seconds of a start-up time, below which nothing is searched."""
-FURTHER: Final = 2
-"""So many times as many seeds as prove a setting keep the SLO with a start-up time, too: every one of them, while a
-setting is confirmed by the mean.
-"""
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +136,8 @@ def _start_up_s(
     in the way.
     """
     now_s = float(plan.facts["start_up_s"])
-    further = confirming_of(request, trials.parts)[: FURTHER * request.seeds]
+    # Every one of them has to keep it, not only their mean: no more of them than on long parts.
+    further = confirming_of(request, trials.parts)[: CONFIRMING_LONG * request.seeds]
 
     def keeps(start_up_s: float) -> bool:
         tried = []

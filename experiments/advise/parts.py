@@ -12,7 +12,7 @@ import numpy as np
 
 from experiments.advise.request import AdviceRequest
 from experiments.advise.trial import counted
-from experiments.advise.trials import LONG_MIN, PARTS, Arrivals, Part, PartName
+from experiments.advise.trials import LONG_S, PARTS, Arrivals, Part, PartName
 from experiments.experiment import Options, run_spec
 from experiments.replay.plan import TracePlan, on_trace, schedule_on
 from experiments.replay.trace import Floats, OwnTrace
@@ -60,7 +60,7 @@ def parts_of(
     for a proof; such an excerpt is left out.
     """
     spans = _spans_of(plan, request)
-    are_long = any(_seconds(spans[name]) > 60 * LONG_MIN for name in PARTS)
+    are_long = any(_seconds(spans[name]) > LONG_S for name in PARTS)
     seeds = request.seeds * (1 + (CONFIRMING_LONG if are_long else CONFIRMING))
     least = least_events(request.share)
     arrivals: dict[PartName, dict[int, Arrivals]] = {name: {} for name in spans}

@@ -101,7 +101,7 @@ def carry_out(session: Session, phase: Callable[[str], None], told: Callable[[in
             needs = needs_of(session.plan, known, constant, closest, request, session.folder, beside, phase)
         advice = advise(session.plan, request, known, proofs, constant, needs)
         rows = rows_of(proofs, request.price)[0]
-        advice = msgspec.structs.replace(advice, manifests=_as_promised(advice, rows, request, known, run_trials))
+        advice = msgspec.structs.replace(advice, manifests=_as_promised(advice, rows, known, run_trials))
     (session.folder / ADVICE).write_bytes(msgspec.json.format(msgspec.json.encode(advice), indent=2) + b"\n")
     return Found(advice, rows, known.number)
 
@@ -122,18 +122,13 @@ def _told(run_trials: CarryOut, known: Trials, told: Callable[[int], None]) -> C
     return carry_out
 
 
-def _as_promised(
-    advice: Advice, rows: Sequence[Row], request: AdviceRequest, known: Trials, run_trials: CarryOut
-) -> dict[str, str]:
+def _as_promised(advice: Advice, rows: Sequence[Row], known: Trials, run_trials: CarryOut) -> dict[str, str]:
     """The YAML that, read back and simulated on the rest of the trace, gives the figures of its row."""
     kept = {}
     for row in rows:
         if text := advice.manifests.get(row.scaler):
             setting = tuple(row.setting.items())
-            wanted = (
-                Wanted(row.scaler, setting, "rest", seed)
-                for seed in (*seeds_of(request), *confirming_of(request, known.parts))
-            )
+            wanted = (Wanted(row.scaler, setting, "rest", seed) for seed in known.parts["rest"].arrivals)
             promised = {each.seed: found for each in wanted if (found := known.found(each)) is not None}
             outcomes: dict[int, Outcome] = {}
             run_trials(trials_of(text, known, list(promised)), outcomes.__setitem__)

@@ -30,8 +30,8 @@ class Wanted(NamedTuple):
     seed: int
 
 
-LONG_MIN: Final = 15.0
-"""On a part of more than so many minutes trials take long."""
+LONG_S: Final = 900
+"""On a part of more than so many seconds trials take long."""
 
 
 class Arrivals(NamedTuple):
@@ -57,7 +57,7 @@ class Part:
     @property
     def is_long(self) -> bool:
         """Few trials on it are affordable, and one seed meets as many bursts as several on a short part."""
-        return self.minutes > LONG_MIN
+        return self.seconds > LONG_S
 
     def trial(self, spec: RunSpec, limits: Limits = NO_LIMITS) -> Trial:
         """The run on the arrivals of its seed."""

@@ -129,7 +129,7 @@ class Compared:
         self._of: dict[int, Trials] = {}
         for seeds in (PROVING, FRESH):
             (sub := folder / f"from-{seeds[0]}").mkdir()
-            # With those that would confirm, three times as many have arrivals.
+            # With those that would confirm, at least three times as many have arrivals.
             parts = prepare(dataclasses.replace(request, seed=seeds[0], seeds=-(-len(seeds) // 3)), sub).parts
             known = Trials(parts, session.options, sub / "trials.jsonl")
             self._of |= dict.fromkeys(seeds, known)

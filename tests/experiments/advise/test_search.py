@@ -1,7 +1,6 @@
 """The search on made-up outcomes: settings come from the first part alone, and what is proven is the cheapest."""
 
 from collections.abc import Callable, Iterable
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from experiments.advise.search import Search
 from experiments.advise.settings import Setting, Space
 from experiments.advise.trial import NO_LIMITS, Limits, Outcome
-from experiments.advise.trials import LONG_MIN, PARTS, PartName, Trials, Wanted
+from experiments.advise.trials import PARTS, Part, PartName, Trials, Wanted
 
 Does = Callable[[Wanted], tuple[float, float]]
 """(share, replica-minutes) of a trial."""
@@ -20,9 +19,7 @@ class Landscape:
     """Stands for ``Trials``: outcomes by a formula, and what was asked for in order."""
 
     def __init__(self, does: Does, minutes: dict[PartName, float]) -> None:
-        self.parts = {
-            name: SimpleNamespace(minutes=length, is_long=length > LONG_MIN) for name, length in minutes.items()
-        }
+        self.parts = {name: Part(cast(Any, None), {}, round(60 * length)) for name, length in minutes.items()}
         self.outcomes: dict[Wanted, Outcome] = {}
         self.given_up: dict[Wanted, Outcome] = {}
         self.asked: list[Wanted] = []
