@@ -28,7 +28,7 @@ unit: .venv/.synced ## run all tests that need Python packages alone
 	@$(BIN)/python -m pytest -q -p tests.support.forked --forks 6 -m "not live and not cluster and not smoke and not system and not long"
 
 test: setup lint unit ## lint, unit tests, tests that need installed programs, one live smoke test per package
-	@$(BIN)/pytest -m "(smoke or system or long) and not live and not cluster"
+	@$(BIN)/python -m pytest -p tests.support.forked --forks 2 -m "(smoke or system or long) and not live and not cluster"
 
 test-live: setup ## run fault, conformance and full-service tests on this machine
 	@tests/live.sh

@@ -14,6 +14,7 @@ from penstock.records import encode
 from penstock.runspec import WorkerSpec
 from penstock.settings import Endpoints
 from tests.consumers.worker_rig import PATIENCE_S, Apps, Fleet, Rig, balance
+from tests.support.changed import LIVE_RUN
 from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.live
@@ -148,7 +149,13 @@ def test_a_redelivery_that_the_ledger_knows_still_publishes_its_result(rig: Make
 
 @pytest.mark.parametrize(
     ("broker", "away"),
-    [("kafka", "redis"), ("kafka", "kafka"), ("rabbitmq", "redis"), ("rabbitmq", "kafka"), ("rabbitmq", "rabbitmq")],
+    [
+        ("kafka", "redis"),
+        ("kafka", "kafka"),
+        pytest.param("rabbitmq", "redis", marks=pytest.mark.when_changed(*LIVE_RUN)),
+        pytest.param("rabbitmq", "kafka", marks=pytest.mark.when_changed(*LIVE_RUN)),
+        ("rabbitmq", "rabbitmq"),
+    ],
     indirect=["broker"],
 )
 def test_a_service_that_is_away_for_a_while_costs_time_and_nothing_else(

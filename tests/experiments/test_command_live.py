@@ -16,6 +16,7 @@ from infra.local.settings import ServiceSettings
 from infra.runs.kinds import COMMON
 from penstock.adapters.process_manager import Supervisor
 from penstock.settings import Folders
+from tests.support.changed import LIVE_RUN
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 PORTS = [name for name in ServiceSettings.model_fields if name.endswith("_port")]
@@ -82,6 +83,7 @@ def test_a_broker_that_dies_ends_the_run_at_once_by_name_and_a_second_run_is_ref
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_a_service_that_dies_in_any_phase_ends_the_run_by_name(state_folder: Path, tmp_path: Path) -> None:
     environment = {**os.environ, **ANY_PORTS, "PENSTOCK_STATE": str(state_folder), "PENSTOCK_RUNS": str(tmp_path)}
     command = [str(PENSTOCK), "run", "binpack-workload-1", "--scaler", "linear", "--seconds", "8", "--no-spark"]

@@ -30,6 +30,7 @@ from report.analysis.run_data import RunData
 from report.page import write_report
 from tests.experiments.conftest import Play
 from tests.experiments.steady import STEADY as STEADY_60
+from tests.support.changed import LIVE_RUN
 
 STEADY = dataclasses.replace(STEADY_60, shadows=("binpack", "binpack-tail", "least-loaded", "linear", "overprovision"))
 
@@ -52,10 +53,15 @@ def test_a_run_ends_with_every_event_accounted_for_and_a_report(play: Play) -> N
     "faults",
     [
         ("kill-worker@5", "kill-controller@11"),
-        ("restart-redis@5+2", "stop-broker@10+5"),
-        ("kill-all-workers@5", "kill-all-workers@12"),
-        ("fill-disk@4+6", "kill-controller@7"),
-        ("cut-workers@5+4", "cut-controller@11+3"),
+        *(
+            pytest.param(faults, marks=pytest.mark.when_changed(*LIVE_RUN))
+            for faults in (
+                ("restart-redis@5+2", "stop-broker@10+5"),
+                ("kill-all-workers@5", "kill-all-workers@12"),
+                ("fill-disk@4+6", "kill-controller@7"),
+                ("cut-workers@5+4", "cut-controller@11+3"),
+            )
+        ),
     ],
     ids=" ".join,
 )
@@ -107,6 +113,7 @@ def test_a_part_that_exits_at_once_ends_the_run_by_name(play: Play, monkeypatch:
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_what_spark_says_while_a_worker_is_killed_is_what_numpy_says_afterwards(play: Play) -> None:
     options = Options(seconds=20, initial_replicas=2, faults=parse_faults(["kill-worker@6"]))
     directory, summary = play(STEADY, "overprovision", options)
@@ -123,6 +130,7 @@ def test_what_spark_says_while_a_worker_is_killed_is_what_numpy_says_afterwards(
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_a_killed_controller_goes_on_with_the_replicas_that_exist(play: Play) -> None:
     options = Options(seconds=25, analytics=False, initial_replicas=2, faults=parse_faults(["kill-controller@5"]))
     directory, _ = play(STEADY, "overprovision", options)
@@ -149,6 +157,7 @@ def test_a_blind_monitor_makes_every_scaler_that_reads_hold_and_the_journal_say_
 
 @pytest.mark.live
 @pytest.mark.alone
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_a_stall_is_measured_as_long_as_it_was(play: Play) -> None:
     """Workers frozen for D = 10 s: an event intended u seconds into it waits D − u(1 − λ/μ) (fluid limit).
 
@@ -193,6 +202,7 @@ def read_faults(directory: RunDirectory) -> list[int]:
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_resume_keeps_the_runs_that_are_finished(local_services: LocalServices, tmp_path: Path) -> None:
     options = Options(seconds=5, analytics=False)
 

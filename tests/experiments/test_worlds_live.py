@@ -31,6 +31,7 @@ from tests.experiments.ce_front import CeFront, ce_front
 from tests.experiments.conftest import Play
 from tests.experiments.leftovers import nothing_is_left
 from tests.functions.gateway_process import PASSWORD, GatewayProcess
+from tests.support.changed import LIVE_RUN
 from tests.support.eventually import eventually
 
 BY_NAME = {each.name: each for each in (*MULTIQUEUE, *ELASTIC_FAAS, *PUBSUB, *AMESOS)}
@@ -50,7 +51,11 @@ def documents(play: Play, *faults: str) -> tuple[RunDirectory, RunSummary]:
 @pytest.mark.live
 @pytest.mark.parametrize(
     "faults",
-    [("kill-worker@4", "kill-forwarder@8", "kill-controller@12"), ("stop-broker@6+3",), ("cut-workers@6+3",)],
+    [
+        ("kill-worker@4", "kill-forwarder@8", "kill-controller@12"),
+        pytest.param(("stop-broker@6+3",), marks=pytest.mark.when_changed(*LIVE_RUN)),
+        pytest.param(("cut-workers@6+3",), marks=pytest.mark.when_changed(*LIVE_RUN)),
+    ],
     ids=" ".join,
 )
 def test_a_bank_of_queues_loses_nothing(play: Play, local_services: LocalServices, faults: tuple[str, ...]) -> None:
@@ -75,7 +80,9 @@ def test_queues_that_were_added_are_drained_before_they_go(play: Play, local_ser
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("fault", ["kill-worker@300", "cut-workers@300+180"])
+@pytest.mark.parametrize(
+    "fault", ["kill-worker@300", pytest.param("cut-workers@300+180", marks=pytest.mark.when_changed(*LIVE_RUN))]
+)
 def test_jobs_of_a_network_go_through_all_their_topics(play: Play, local_services: LocalServices, fault: str) -> None:
     options = Options(seconds=900, speed=60, analytics=False, faults=parse_faults([fault]))
     directory, summary = play(BY_NAME["pubsub-mintime"], "min-time", options)
@@ -93,6 +100,7 @@ def test_a_pipeline_of_functions_finishes_every_request_once(play: Play) -> None
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_requests_wait_while_functions_are_frozen_and_none_is_called_for_twice(play: Play) -> None:
     directory, summary = documents(play, "freeze-workers@6+2")
     (fault,) = read_lines(directory.faults_file, FaultRecord)
@@ -104,6 +112,7 @@ def test_requests_wait_while_functions_are_frozen_and_none_is_called_for_twice(p
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_the_request_of_a_killed_function_is_called_for_again_once_and_both_are_on_record(play: Play) -> None:
     directory, summary = documents(play, "kill-worker@6")
     (fault,) = read_lines(directory.faults_file, FaultRecord)

@@ -66,6 +66,7 @@ from report.analysis.run_data import RunData
 from simulator.world import SimWorld
 from tests.experiments.steady import STEADY
 from tests.grafana.as_grafana import Asked, Opened
+from tests.support.changed import LIVE_RUN
 from tests.support.eventually import eventually
 from tests.support.services import on_free_ports
 
@@ -495,7 +496,13 @@ def lived_on(world: LocalWorld, local_services: LocalServices, kind: str, scaler
     return Lived(Asked(local_services.endpoints().require("prometheus")), directory)
 
 
-@pytest.fixture(scope="module", params=LIVE)
+@pytest.fixture(
+    scope="module",
+    params=[
+        kind if kind == "streams" else pytest.param(kind, marks=pytest.mark.when_changed("grafana", *LIVE_RUN))
+        for kind in LIVE
+    ],
+)
 def lived(
     request: pytest.FixtureRequest,
     worlds: LocalWorld,
@@ -596,7 +603,7 @@ def two_lived(
     return first, second
 
 
-@pytest.mark.when_changed("grafana")
+@pytest.mark.when_changed("grafana", *LIVE_RUN)
 def test_two_runs_are_in_one_picture_from_the_start_of_the_second(two_lived: tuple[Lived, Lived]) -> None:
     first, second = two_lived
     board = Opened(second.asked, "two-runs", second.end_s + 60 - RANGE_S, second.end_s + 60)
@@ -613,6 +620,7 @@ def test_two_runs_are_in_one_picture_from_the_start_of_the_second(two_lived: tup
         assert -1 <= lag.samples[0][0] - second.start_s < 5, letter
 
 
+@pytest.mark.when_changed("grafana", *LIVE_RUN)
 def test_the_other_way_round_the_later_run_is_moved_back(two_lived: tuple[Lived, Lived]) -> None:
     first, second = two_lived
     at_s = second.end_s + 60
@@ -622,6 +630,7 @@ def test_the_other_way_round_the_later_run_is_moved_back(two_lived: tuple[Lived,
     assert -1 <= lag.samples[0][0] - first.start_s < 5
 
 
+@pytest.mark.when_changed("grafana", *LIVE_RUN)
 def test_a_run_beside_itself_is_drawn_twice(two_lived: tuple[Lived, Lived]) -> None:
     """As without another run: Prometheus refuses an offset of 0."""
     first, _ = two_lived
@@ -629,6 +638,7 @@ def test_a_run_beside_itself_is_drawn_twice(two_lived: tuple[Lived, Lived]) -> N
     assert [name for name, answer in board.answers().items() if not answer] == []
 
 
+@pytest.mark.when_changed("grafana", *LIVE_RUN)
 def test_replicas_and_lag_of_a_live_run_are_the_journals(two_lived: tuple[Lived, Lived]) -> None:
     asked, directory = two_lived[0]
     run, start_s, to_s = directory.name, two_lived[0].start_s, two_lived[0].end_s - 2

@@ -13,6 +13,7 @@ from infra.local.services import LocalServices
 from penstock.errors import PenstockError
 from penstock.settings import Folders
 from tests.infra.commanding import PENSTOCK, any_ports, command
+from tests.support.changed import LIVE_RUN
 from tests.support.eventually import eventually
 from tests.support.services import on_free_ports
 
@@ -48,6 +49,7 @@ def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
 
 
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_after_runs_of_each_kind_and_down(state_folder: Path, tmp_path: Path) -> None:
     variables = {**any_ports(), "PENSTOCK_RUNS": str(tmp_path)}
     assert command(state_folder, "up", **variables).returncode == 0
@@ -64,6 +66,7 @@ def test_after_runs_of_each_kind_and_down(state_folder: Path, tmp_path: Path) ->
     assert marked(state_folder) == []
 
 
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_after_a_run_that_was_killed_and_down(state_folder: Path, tmp_path: Path) -> None:
     services = local(state_folder)
     environment = {**os.environ, **any_ports(), "PENSTOCK_STATE": str(state_folder), "PENSTOCK_RUNS": str(tmp_path)}

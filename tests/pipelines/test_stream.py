@@ -25,6 +25,7 @@ from penstock.rundir import RunDirectory
 from penstock.settings import Endpoints, Folders
 from tests.pipelines.conftest import EVENTS
 from tests.pipelines.process import START_TIMEOUT_S, analytics, end
+from tests.support.changed import LIVE_RUN
 from tests.support.eventually import eventually
 
 SECOND = 1_000_000_000
@@ -133,6 +134,7 @@ def test_streaming_figures_are_those_of_numpy(
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_it_survives_a_broker_that_is_away_for_five_seconds(
     local_services: LocalServices, services: Endpoints, directory: RunDirectory, make_result: MakeResult
 ) -> None:
@@ -149,6 +151,7 @@ def test_it_survives_a_broker_that_is_away_for_five_seconds(
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_killed_and_started_again_it_gives_the_same_figures(
     services: Endpoints, directory: RunDirectory, make_result: MakeResult
 ) -> None:
@@ -163,6 +166,7 @@ def test_killed_and_started_again_it_gives_the_same_figures(
 
 
 @pytest.mark.live
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_a_topic_that_does_not_exist_ends_with_one_clear_line(
     tmp_path: Path, services: Endpoints, make_directory: Callable[..., RunDirectory]
 ) -> None:

@@ -11,6 +11,16 @@ WINDOW_S = 9 * 3600
 """CI does not know the commit that it played last: what changed within so long before the newest commit counts. A
 change that CI refused is in it again when its correction comes.
 """
+LIVE_RUN = (
+    "consumers", "controller/assembly.py", "controller/fleets", "controller/loop.py", "controller/main.py",
+    "experiments/driver.py", "experiments/worlds.py", "functions", "infra/local", "penstock", "pipelines", "producers",
+    "tests/conftest.py", "tests/experiments/conftest.py", "tests/experiments/steady.py", "tests/support", "uv.lock",
+)  # fmt: skip
+"""A live run on this machine: its parts, without scalers, which decide and do nothing else. Of tests that play many
+runs, one of each kind of fleet is always played in CI, and the others when one of these has changed.
+"""
+CLUSTER_RUN = (*LIVE_RUN, "infra/images", "infra/kubernetes", "tests/cluster")
+"""A run on pods."""
 
 
 def changed_lately(root: Path = ROOT) -> frozenset[str] | None:

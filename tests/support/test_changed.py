@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.changed import WINDOW_S, changed_lately, unchanged
+from tests.support.changed import CLUSTER_RUN, ROOT, WINDOW_S, changed_lately, unchanged
 
 
 class Item:
@@ -37,6 +37,10 @@ def test_a_test_is_left_out_when_nothing_of_its_part_has_changed(
     reason = unchanged(Item(*paths), changed)  # type: ignore[arg-type]
     assert (reason == "") is played
     assert played or "controller/keda" in reason
+
+
+def test_what_a_live_run_consists_of_is_there() -> None:
+    assert [path for path in CLUSTER_RUN if not (ROOT / path).exists()] == []
 
 
 def commit(folder: Path, name: str, at_s: int) -> None:

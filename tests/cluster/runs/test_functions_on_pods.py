@@ -17,6 +17,7 @@ from experiments.experiment import Options, parse_faults
 from infra.kubernetes.functions import LABEL
 from infra.kubernetes.services import NAMESPACE, ClusterServices
 from tests.cluster.runs.playing import play
+from tests.support.changed import CLUSTER_RUN
 
 pytestmark = pytest.mark.cluster
 
@@ -54,6 +55,7 @@ def test_a_pipeline_scales_pods_and_every_request_is_accounted_for(brokers: Clus
 
 
 @pytest.mark.parametrize("faults", [("kill-worker@5", "kill-controller@12"), ("kill-dataflow@6",)], ids=" ".join)
+@pytest.mark.when_changed(*CLUSTER_RUN)
 def test_no_request_is_lost_whatever_is_killed(
     brokers: ClusterServices, tmp_path: Path, faults: tuple[str, ...]
 ) -> None:

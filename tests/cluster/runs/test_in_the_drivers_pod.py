@@ -17,6 +17,7 @@ from report.analysis.measurement import summary_of
 from report.analysis.run_data import RunData
 from tests.cluster.runs.test_load import PLAYED as LOAD_PLAYED
 from tests.infra.commanding import command
+from tests.support.changed import CLUSTER_RUN
 
 pytestmark = pytest.mark.cluster
 
@@ -68,6 +69,7 @@ def test_a_consumer_group_with_a_fault_and_spark(driver: None, tmp_path: Path) -
     assert not (tmp_path / "state").exists(), "nothing was started here"
 
 
+@pytest.mark.when_changed(*CLUSTER_RUN)
 def test_a_pipeline_of_functions(driver: None, tmp_path: Path) -> None:
     directory, _ = played(
         *(tmp_path, "run", "amesos-document", "--scaler", "amesos", "--seconds", "20", "--no-spark"),
@@ -78,6 +80,7 @@ def test_a_pipeline_of_functions(driver: None, tmp_path: Path) -> None:
     assert summary.completed_events > 50
 
 
+@pytest.mark.when_changed(*CLUSTER_RUN)
 def test_a_load_session_with_sender_pods(driver: None, brokers: ClusterServices, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     load = ("load", "--target", "cluster", "--port", str(free_port()))
@@ -90,6 +93,7 @@ def test_a_load_session_with_sender_pods(driver: None, brokers: ClusterServices,
     assert not brokers.kubectl.pods_of("senders")
 
 
+@pytest.mark.when_changed(*CLUSTER_RUN)
 def test_sparks_executors_are_pods_and_gone_at_the_end(
     executors: None, brokers: ClusterServices, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from experiments.experiment import Options, parse_faults
 from infra.kubernetes.services import ClusterServices
 from tests.cluster.runs.playing import play
 from tests.experiments.steady import STEADY
+from tests.support.changed import CLUSTER_RUN
 
 pytestmark = pytest.mark.cluster
 
@@ -31,6 +32,7 @@ def test_a_run_scales_pods_and_every_event_is_accounted_for(brokers: ClusterServ
     assert not brokers.kubectl.run("get", "configmap/run", "--ignore-not-found").strip()
 
 
+@pytest.mark.when_changed(*CLUSTER_RUN)
 def test_no_event_is_lost_whatever_is_killed(brokers: ClusterServices, tmp_path: Path) -> None:
     faults = parse_faults(["kill-worker@5", "kill-controller@11"])
     options = Options(world="kubernetes", seconds=20, analytics=False, initial_replicas=2, faults=faults)

@@ -24,6 +24,7 @@ from penstock.settings import Folders
 from report.analysis.summary import RunSummary
 from report.analysis.verdict import MAX_CPU_SATURATION, MAX_CPU_STOLEN
 from tests.cluster.runs.playing import play
+from tests.support.changed import CLUSTER_RUN
 from tests.support.services import on_free_ports
 
 pytestmark = pytest.mark.cluster
@@ -43,6 +44,7 @@ def on_processes(runs: Path, state: Path) -> RunSummary:
         return carry_out(world, experiment, options, directory, progress)
 
 
+@pytest.mark.when_changed(*CLUSTER_RUN)
 def test_a_slice_comes_to_the_same_on_pods_as_on_processes(
     brokers: ClusterServices, tmp_path: Path, state_folder: Path
 ) -> None:

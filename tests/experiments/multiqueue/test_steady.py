@@ -13,6 +13,7 @@ from experiments.multiqueue.tables import HEADINGS, WARM_UP_S, Estimate, by_form
 from penstock.command import build
 from penstock.systems import QueueSystem
 from tests.experiments.conftest import Play
+from tests.support.changed import LIVE_RUN
 
 SMALL = Point(80, capacity=15)
 MEASURED = [HEADINGS.index(heading) for heading in CLAIMED]
@@ -73,6 +74,7 @@ def test_the_program_keeps_its_runs_and_prints_them_again(tmp_path: Path, monkey
 
 @pytest.mark.live
 @pytest.mark.alone
+@pytest.mark.when_changed(*LIVE_RUN)
 def test_a_queue_on_rabbitmq_is_the_queue_of_the_formula(play: Play, tmp_path: Path) -> None:
     """20 s of load after the warm-up, beyond what ten containers serve, so that a sender on a busy machine that is late
     now and then finds the queue full all the same. The control takes out what chance did to this one run.
