@@ -6,6 +6,7 @@ new one have joined (or a time-out), then one epoch bump moves everything at onc
 
 import math
 from collections.abc import Collection, Iterable
+from functools import lru_cache
 from statistics import median
 from typing import Self
 
@@ -61,22 +62,22 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     @property
     def finished(self) -> int | None:
         """Events that members have finished, as far as they have reported; None if no member counts them."""
-        return self._counted(0)
+        return self._counted(0, "finished")
 
     @property
     def late(self) -> int | None:
         """Of the finished events, those later than the SLO."""
-        return self._counted(1)
+        return self._counted(1, "late")
 
     @property
     def busy_s(self) -> float | None:
         """Time that members spent on the finished events."""
-        busy_ns = self._counted(2)
+        busy_ns = self._counted(2, "busy_ns")
         return None if busy_ns is None else busy_ns / NANOS_PER_SECOND
 
     def rebalances_s(self) -> tuple[float, ...]:
         """How long members stood still in each of the last rebalances, the median of them, oldest first."""
-        return tuple(median(stopped_ns) / NANOS_PER_SECOND for stopped_ns in self.stops.values())
+        return tuple(map(_median_s, self.stops.values()))
 
     @property
     def groups(self) -> Groups:
@@ -159,9 +160,8 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
             finished, late, busy_ns = self.past
             self.past = finished + (last.finished or 0), late + (last.late or 0), busy_ns + (last.busy_ns or 0)
 
-    def _counted(self, which: int) -> int | None:
-        counts = [(each.finished, each.late, each.busy_ns)[which] for each in self.members.values()]
-        known = [count for count in counts if count is not None]
+    def _counted(self, which: int, field: str) -> int | None:
+        known = [count for each in self.members.values() if (count := getattr(each, field)) is not None]
         return self.past[which] + sum(known) if known or any(self.past) else None
 
     def _note_stop(self, generation: int, stopped_ns: int) -> None:
@@ -188,6 +188,12 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
         self.highest_epoch += 1
         self.current = Plan(epoch=self.highest_epoch, groups=groups, members=members)
         self.serial += 1
+
+
+@lru_cache(maxsize=1024)
+def _median_s(times_ns: tuple[int, ...]) -> float:
+    """Kept, since each tick asks for those of the last generations."""
+    return median(times_ns) / NANOS_PER_SECOND
 
 
 def _same(plan: Plan | PendingPlan | None, groups: Groups, members: tuple[str, ...]) -> bool:

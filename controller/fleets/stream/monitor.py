@@ -6,7 +6,7 @@ readings a second or more apart: a shorter or drifting interval counts a burst n
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, cast
 
 from controller.fleets.stream.arrivals import ArrivalSampler
 from controller.fleets.stream.assignment import AssignmentPlanner
@@ -135,8 +135,9 @@ class KafkaMonitor:
         reading = self._blindness() if self._blind() else self._reader.read()
         rates = self._rates.add(reading.at_s, reading.end)
         unknown = dict(reading.unknown)
-        for partition in sorted(reading.end.keys() - rates.keys()):
-            unknown[f"partitions.{partition}.arrival_rate_per_s"] = "needs two readings a second apart"
+        if len(rates) < len(reading.end):
+            for partition in sorted(reading.end.keys() - rates.keys()):
+                unknown[f"partitions.{partition}.arrival_rate_per_s"] = "needs two readings a second apart"
         arrivals = reading.arrivals
         if self._arrivals is not None:
             arrivals = self._arrivals.until(reading.at_s, reading.end) if reading.end else {}
@@ -182,9 +183,8 @@ class KafkaMonitor:
 
 def _total(field: str, values: list[int | None], unknown: dict[str, str]) -> int | None:
     """The sum, or None with the reason if a part is unknown."""
-    known = [value for value in values if value is not None]
-    if len(known) == len(values):
-        return sum(known)
+    if None not in values:
+        return sum(cast(list[int], values))
     missing = [str(partition) for partition, value in enumerate(values) if value is None]
     unknown[field] = f"unknown for partition{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
     return None
