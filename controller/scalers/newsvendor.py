@@ -114,8 +114,11 @@ class Estimates(msgspec.Struct, frozen=True):
         """Without the forecasts that were made before a gap in the readings: their errors say nothing about jumps."""
         return msgspec.structs.replace(self, forecasts=(), peaks=(), surprised_until=0)
 
-    def updated(self, slots: Sequence[Sequence[int]], ahead: int) -> "Estimates":
-        """With the arrivals of one more interval by partition and slot. ``ahead``: intervals until a replica serves."""
+    def updated(self, slots: Sequence[Sequence[int]], ahead: int, *, in_time: bool = False) -> "Estimates":
+        """With the arrivals of one more interval by partition and slot. ``ahead``: intervals until a replica serves.
+        ``in_time``: a burst can still be answered when it is seen, so that the error of a jump says nothing about
+        the next ones.
+        """
         by_partition = [sum(each) for each in slots]
         arrived, ticks = sum(by_partition), self.ticks + 1
         level, trend, variance = float(arrived), 0.0, max(float(arrived), 1.0)
@@ -137,10 +140,11 @@ class Estimates(msgspec.Struct, frozen=True):
             forecasts, peaks = forecasts[1:], peaks[1:]
             if arrived > known + max(BEYOND * known, 4 * sqrt(max(known, 1.0))):
                 surprised_until = ticks + SETTLING
+        jumps = self.jumps.updated(float(arrived), missed_by, ticks, ahead)
+        if missed_by is not None and not (in_time and ticks <= jumps.calm_until):
             # A constant load has no error for long: its first one is not the usual one.
             step = AHEAD_VARIANCE_GAIN if ahead_variance or self.ticks > ahead + SETTLED else 1.0
             ahead_variance += step * (missed_by**2 - ahead_variance)
-        jumps = self.jumps.updated(float(arrived), missed_by, ticks, ahead)
         shares = self.shares if len(self.shares) == len(slots) else (1 / len(slots),) * len(slots)
         profile = self.profile
         if arrived:
@@ -321,6 +325,10 @@ class Fleet(NamedTuple):
     def in_time(self, estimates: Estimates) -> bool:
         """Replicas that are requested when a burst is seen can still serve it within the limit."""
         return estimates.since_burst() + self.start_up + self.pause < self.limit
+
+    def answers_bursts(self, estimates: Estimates) -> bool:
+        """Arrivals are bursts, each of which can still be answered when it is seen."""
+        return estimates.burstiness() > BURSTS and self.in_time(estimates)
 
     def after_rebalance(self, estimates: Estimates) -> int:
         """Tick up to which late events are of a rebalance that begins now."""
@@ -566,8 +574,8 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             return hold(observed.fleet, str(reason)), msgspec.structs.replace(state, beliefs=beliefs)
         elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s
         known = state.estimates if elapsed < GAP else state.estimates.after_gap()
-        estimates = known.updated(slots, fleet.ahead)
-        insured = estimates.jumps.rate > 0 and not (fleet.in_time(estimates) and estimates.burstiness() > BURSTS)
+        estimates = known.updated(slots, fleet.ahead, in_time=fleet.answers_bursts(known))
+        insured = estimates.jumps.rate > 0 and not fleet.answers_bursts(estimates)
         late = state.late.updated(observed, estimates, fleet.after_rebalance(estimates), insured=insured)
         price = state.price.updated(
             observed.finished,

@@ -16,6 +16,12 @@ SETTLING_TICKS: Final = 50
 """Ticks in which estimates take larger steps, 1/t."""
 FIRST_PRICE: Final = 0.0025
 PRICE_GAIN: Final = 0.012
+SETTLED_TICKS: Final = 600
+"""Ticks after which the steps of a cumulative price fall with the square root of time, for as long as its contract is
+kept with some late events to spare: that is about a longer time than what was late just now.
+"""
+LEAST_GAIN: Final = 0.25
+"""Of the gain at the beginning: a price can follow what changes after hours."""
 LEAST_PRICE: Final = 0.03
 LARGEST_PRICE: Final = 5.0
 AIM: Final = 0.9
@@ -123,7 +129,10 @@ class CumulativePrice(msgspec.Struct, frozen=True):
             step *= LONG_START_UP / (start_up + LONG_START_UP)
         largest = min(LARGEST_PRICE, LARGEST_PART * first)
         least = max(LEAST_PRICE, LEAST_PART * first * start_up / (start_up + LONG_START_UP))
-        value = clip(value * exp(PRICE_GAIN * step), least, largest)
+        so_far = (1 - slo_share) * finished
+        kept = late <= so_far - SPARE_DEVIATIONS * sqrt(so_far)
+        gain = clip(sqrt(SETTLED_TICKS / readings), LEAST_GAIN, 1.0) if kept else 1.0
+        value = clip(value * exp(PRICE_GAIN * gain * step), least, largest)
         if value < largest:
             owed -= step * max(1.0, usual)
         return CumulativePrice(value, usual, readings, max(0.0, owed), finished, late)

@@ -1,6 +1,7 @@
 """newsvendor: what its answers promise, whatever the load, and the numbers that follow from the method."""
 
 from collections.abc import Sequence
+from math import log
 from typing import Any
 
 import msgspec
@@ -315,6 +316,24 @@ def test_the_price_of_the_smallest_fleet_falls_more_slowly_the_longer_a_start_up
     assert after_a_minute(10.0, smallest=True) > 1.15 * after_a_minute(3.0, smallest=True)
 
 
+@pytest.mark.parametrize(("late_per_second", "settled", "hours_later"), [(1.0, 1 / 2, 1 / 4), (1.98, 1.0, 1.0)])
+def test_late_events_change_a_settled_price_less_while_the_contract_is_kept(
+    late_per_second: float, settled: float, hours_later: float
+) -> None:
+    def change_after(seconds: int) -> float:
+        price = CumulativePrice(value=0.3).updated(0, 0, 0.99)
+        for second in range(1, seconds):
+            price = price.updated(200 * second, int(late_per_second * second), 0.99)
+        price = msgspec.structs.replace(price, value=0.3, owed=0.0)
+        after = price.updated(200 * seconds, int(late_per_second * seconds) + 40, 0.99)
+        return log((after.value or 0.0) / 0.3)
+
+    early = change_after(300)
+    assert early > 0.1
+    assert change_after(2400) == pytest.approx(early * settled, rel=0.25)
+    assert change_after(20_000) == pytest.approx(early * hours_later, rel=0.25)  # and no less
+
+
 def test_more_of_the_contract_is_used_the_more_events_it_is_about() -> None:
     parts = [part_to_use(allowed) for allowed in (0.0, 10.0, 1000.0, 100_000.0)]
     assert parts == sorted(parts)
@@ -347,6 +366,17 @@ def test_one_error_of_a_steady_load_is_not_the_usual_one() -> None:
     assert estimates.ahead_variance == 0
     estimates = estimates.updated([[*(0,) * 19, 60]], 1)
     assert estimates.ahead_variance == pytest.approx(AHEAD_VARIANCE_GAIN * 240**2)
+
+
+def test_the_error_of_a_jump_says_nothing_about_later_bursts_where_each_can_be_answered() -> None:
+    known, unknown = Estimates(), Estimates()
+    for second in range(60):
+        slots = [[*(0,) * 19, 300 if second >= 30 else 60]]
+        known, unknown = known.updated(slots, 1, in_time=True), unknown.updated(slots, 1)
+        if second == 30:
+            assert known.jumps.jumped and known.jumps == unknown.jumps
+    assert known.ahead_variance < 1
+    assert unknown.ahead_variance > 100
 
 
 # --- scale-ins whose rebalance is long -------------------------------------------------------------------------------
