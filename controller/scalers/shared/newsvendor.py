@@ -122,14 +122,14 @@ class CumulativePrice(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, value=value, finished=finished, late=late)
         done, missed, readings = max(0, finished - self.finished), max(0, late - self.late), self.readings + 1
         usual = self.usual + max(1 / SETTLING_TICKS, 1 / readings) * (done - self.usual)
-        allowed = part_to_use((1 - slo_share) * finished / clump) * (1 - slo_share)
+        so_far = (1 - slo_share) * finished
+        allowed = part_to_use(so_far / clump) * (1 - slo_share)
         owed = self.owed + missed / allowed - done
         step = clip(owed / max(1.0, usual), -1.5, 25.0)
         if smallest and step < 0:
             step *= LONG_START_UP / (start_up + LONG_START_UP)
         largest = min(LARGEST_PRICE, LARGEST_PART * first)
         least = max(LEAST_PRICE, LEAST_PART * first * start_up / (start_up + LONG_START_UP))
-        so_far = (1 - slo_share) * finished
         kept = late <= so_far - SPARE_DEVIATIONS * sqrt(so_far)
         gain = clip(sqrt(SETTLED_TICKS / readings), LEAST_GAIN, 1.0) if kept else 1.0
         value = clip(value * exp(PRICE_GAIN * gain * step), least, largest)
