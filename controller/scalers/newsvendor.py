@@ -384,12 +384,16 @@ class Loads(NamedTuple):
     @classmethod
     def of(cls, group_of: Ints, shares: Sequence[float], lags: Sequence[float]) -> "Loads":
         """From the group of each partition, one row a grouping."""
-        sizes = np.maximum(group_of.max(axis=1), 0) + 1
-        first, total = np.cumsum(sizes) - sizes, int(sizes.sum())
-        flat = np.where(group_of < 0, total, group_of + first[:, None]).ravel()
+        # Methods of arrays: the functions of NumPy take as long again for as few partitions as most topics have.
+        sizes = (group_of.max(axis=1) + 1).clip(1)
+        ends = sizes.cumsum()
+        first, total = ends - sizes, int(ends[-1])
+        flat = group_of + first[:, None]
+        flat[group_of < 0] = total
+        flat = flat.ravel()
 
         def by_group(values: Sequence[float]) -> Floats:
-            every = np.broadcast_to(np.asarray(values, dtype=np.float64), group_of.shape).ravel()
+            every = np.asarray(values, dtype=np.float64)[None].repeat(len(group_of), 0).ravel()
             return np.bincount(flat, every, total + 1)[:total].astype(np.float64, copy=False)
 
         return cls(by_group(shares), by_group(lags), first, sizes)
@@ -401,7 +405,8 @@ class Loads(NamedTuple):
 
     def each(self, value: Floats) -> Floats:
         """By group, the value of its grouping."""
-        return np.repeat(value, self.sizes)
+        repeated: Floats = value.repeat(self.sizes)
+        return repeated
 
 
 class Scores(NamedTuple):
@@ -518,10 +523,12 @@ class Outlook(NamedTuple):
         """Events that the rebalance makes late."""
         rate, limit, _, pause, cooperative = self.fleet
         e, m, q = self.estimates, self.events, loads.share
-        stopped = np.ones(len(candidates.replicas))
+        stopped = stopped_of_each = np.ones(1)
         if cooperative:
+            stopped = np.ones(len(candidates.replicas))
             for index in np.flatnonzero(candidates.changed).tolist():
                 stopped[index] = sum(e.shares[p] for p in moved(self.in_force, candidates.groups(index)))
+            stopped_of_each = loads.each(stopped)
         beta, until_burst = e.burstiness(), 1 - e.since_burst()
         full = candidates.replicas * rate
         idle = np.maximum(0.0, limit - m / full)
@@ -529,12 +536,12 @@ class Outlook(NamedTuple):
         burst = m * stopped * np.maximum(0.0, pause - until_burst - idle) * lengthened
         fewer = candidates.replicas < self.replicas
         if self.fleet.long_pause:
-            leaving = m * loads.total(q * loads.each(stopped) * late_at_any_time(m * q / rate, pause, limit))
+            leaving = m * loads.total(q * stopped_of_each * late_at_any_time(m * q / rate, pause, limit))
             burst = np.where(fewer, np.maximum(burst, leaving), burst)
         stops = loads.each(np.where(fewer, 2.0, 1.0))  # with the new plan, and when the removed replicas leave
         # Events that are late without the stop, too, are not its events.
         beyond = np.maximum(0.0, stops * pause - np.maximum(0.0, limit - MARGIN - loads.lag / rate))
-        smooth = loads.total(m * q * loads.each(stopped) * beyond / np.maximum(0.1, 1 - m * q / rate))
+        smooth = loads.total(m * q * stopped_of_each * beyond / np.maximum(0.1, 1 - m * q / rate))
         late = np.where(fewer, self.scale_in, 1.0) * (beta * burst + (1 - beta) * smooth)
         return np.where(candidates.changed, late, 0.0)
 

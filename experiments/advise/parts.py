@@ -31,9 +31,10 @@ setting whose ticks happen to come just after the spikes of a part keeps the sha
 """
 CONFIRMING: Final = 5
 """So many times as many seeds as prove a setting confirm the advised one; ``CONFIRMING_LONG`` where a part is long, on
-which each seed meets more bursts.
+which each seed meets more bursts, and ``CONFIRMING_LONGEST`` where it is so long that an excerpt is searched.
 """
 CONFIRMING_LONG: Final = 2
+CONFIRMING_LONGEST: Final = 1
 SHORTEST_S: Final = 10
 """Of a part."""
 EXCERPT_S: Final = 3600
@@ -61,7 +62,8 @@ def parts_of(
     """
     spans = _spans_of(plan, request)
     are_long = any(_seconds(spans[name]) > LONG_S for name in PARTS)
-    seeds = request.seeds * (1 + (CONFIRMING_LONG if are_long else CONFIRMING))
+    confirming = CONFIRMING_LONGEST if "excerpt" in spans else CONFIRMING_LONG if are_long else CONFIRMING
+    seeds = request.seeds * (1 + confirming)
     least = least_events(request.share)
     arrivals: dict[PartName, dict[int, Arrivals]] = {name: {} for name in spans}
     for seed in range(request.seed, request.seed + seeds):

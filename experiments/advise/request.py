@@ -29,7 +29,7 @@ class AdviceRequest(TraceRequest):
         ),
     ] = None
     seeds: Annotated[
-        int, runs_option(help="Seeds of every proof, from --seed on; the advised setting gets twice as many more.")
+        int, runs_option(help="Seeds of every proof, from --seed on; the advised setting gets further ones.")
     ] = 3
     chosen_on: Annotated[
         float, runs_option(help="Part of the trace on which settings are chosen; the rest proves them.")

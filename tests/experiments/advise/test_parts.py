@@ -93,7 +93,7 @@ def test_the_same_events_are_counted_by_each_seed(rates_file: RatesFile, tmp_pat
         assert (offset_s >= lead_in_s).sum() == pytest.approx(300 * 150, rel=0.02)
 
 
-@pytest.mark.parametrize(("seconds", "seeds"), [(600, 18), (2400, 9)], ids=["short", "long"])
+@pytest.mark.parametrize(("seconds", "seeds"), [(600, 18), (2400, 9), (21_600, 6)], ids=["short", "long", "excerpt"])
 def test_more_seeds_confirm_on_short_parts(rates_file: RatesFile, tmp_path: Path, seconds: int, seeds: int) -> None:
     session = prepare(AdviceRequest(trace=rates_file([20.0] * seconds), slo=0.5, scalers="rps"), tmp_path)
     assert list(session.parts["rest"].arrivals) == list(range(1, seeds + 1))
