@@ -243,7 +243,9 @@ def least(bursts: Bursts, first: int, share: float) -> float:
 
 
 class ClairvoyantPlan:
-    """Carries a plan out: the replicas of the coming bursts, requested in time, grouped for the known next burst."""
+    """Carries a plan out: the replicas of the coming bursts, requested in time. Those that will have joined by the next
+    burst, which is known, are grouped for it.
+    """
 
     name: ClassVar[str] = "clairvoyant-plan"
     fleets: ClassVar[type[Any]] = StreamObservation
@@ -253,11 +255,12 @@ class ClairvoyantPlan:
     parameters = NoState()
 
     def __init__(self, bursts: Bursts, plan: Sequence[int], period_s: float) -> None:
-        self._bursts, self._plan, self.period_s = bursts, plan, period_s
+        self._bursts, self.period_s = bursts, period_s
         self._capacity = int(bursts.rate * bursts.limit + 1e-9)
         until_next = 1 - bursts.phase
         joined = bursts.system.start_up_s + bursts.pause if bursts.system.start_up_s else 0.0
         self._ahead = ceil(max(0.0, joined - until_next) - 1e-9)
+        self._wanted = [max(plan[at + 1 : at + 2 + self._ahead] or plan[-1:]) for at in range(len(plan))]
 
     def start(self, seed: int) -> NoState:  # noqa: ARG002 - nothing is drawn
         """Nothing to remember."""
@@ -266,12 +269,12 @@ class ClairvoyantPlan:
     def decide(self, observation: StreamObservation, state: NoState) -> tuple[Decision, NoState]:
         """The plan's next replicas. Equal numbers are regrouped if more of the next burst is in time then."""
         second = int(observation.time_s / self.period_s)
-        coming = self._plan[second + 1 : second + 2 + self._ahead] or self._plan[-1:]
-        replicas = max(coming)
+        replicas = self._wanted[min(second, len(self._wanted) - 1)]
+        there = min(self._wanted[max(0, second - self._ahead) : second + 1] or [replicas])
         loads = [each.lag or 0 for each in observation.partitions]
         if not self._bursts.within and second + 1 < len(self._bursts.counts):
             loads = [lag + int(new) for lag, new in zip(loads, self._bursts.counts[second + 1], strict=True)]
-        groups = best_groups(loads, self._capacity, replicas)
+        groups = best_groups(loads, self._capacity, there)
         if replicas != observation.replicas.current:
             return resize(observation, replicas, {}, groups), state
         if same_grouping(groups, observation.plan) or self._served(groups, loads) <= self._served(

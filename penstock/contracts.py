@@ -230,9 +230,10 @@ Term = float | int | str | bool | list[Any] | None
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The decision of a scaler. ``hold`` changes nothing, for the reason in ``why``.
 
-    ``targets``: replicas per fleet (empty: no change). ``assignment``: a grouping of partitions (streams). ``routing``:
-    share per queue. ``pool``: number of pre-provisioned replicas. ``why``: the arithmetic per fleet, the terms of the
-    paper with their values in order of computation.
+    ``targets``: replicas per fleet (empty: no change). ``assignment``: a grouping of partitions (streams); with fewer
+    groups than replicas, for those that have joined, then for those that came furthest. ``routing``: share per queue.
+    ``pool``: number of pre-provisioned replicas. ``why``: the arithmetic per fleet, the terms of the paper with their
+    values in order of computation.
     """
 
     action: Action

@@ -311,7 +311,7 @@ class StreamEngine(FaultInjection):
             members = current + requested
         else:
             members = self._replicas.choose_staying(target, groups, self._board.assigned())
-        self._board.propose(groups, members, now_s)
+        self._board.propose(groups, self._replicas.named_by(groups, members), now_s)
         if self._board.pending is not None:
             self._event_queue.at(now_s + self._spec.join_timeout_s, self._time_out)
         leaving = [name for name in current if name not in members]

@@ -33,8 +33,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-LEVEL_GAIN: Final = 0.35
-TREND_GAIN: Final = 0.1
+STEADY: Final = (0.35, 0.1)
+QUICK: Final = (0.7, 0.5)
+"""Gains of level and trend: for noisy loads, and for smooth ones, of which the trend is followed at once."""
+QUICKER: Final = 0.5
+"""The quick forecast is used where its variance over a start-up is at most this part of that of the steady one."""
 VARIANCE_GAIN: Final = 0.1
 AHEAD_VARIANCE_GAIN: Final = 0.05
 SHARE_GAIN: Final = 0.03
@@ -68,37 +71,101 @@ BURSTS: Final = 0.5
 """Of β: arrivals are bursts."""
 LONG: Final = 0.5
 """Of the limit: a rebalance that takes more than this part of it cannot always fall between the bursts."""
+OVERDUE: Final = 0.5
+"""Of a start-up: a replica that takes longer by this part, and one interval, is not counted on."""
 GAP: Final = 1.5
 """Intervals from one reading to the next: a reading is missing."""
 TIE: Final = 1e-9
 
 
+class Smoothing(msgspec.Struct, frozen=True):
+    """``level``, ``trend``, ``variance``: Holt's smoothing of the arrivals per interval, and of its squared errors.
+    ``forecasts``: made in the last intervals, each for the time at which a replica requested then would serve;
+    ``ahead_variance``: of their errors.
+    """
+
+    level: float = 0.0
+    trend: float = 0.0
+    variance: float = 1.0
+    ahead_variance: float = 0.0
+    forecasts: tuple[float, ...] = ()
+
+    def forecast(self, ticks: int) -> float:
+        """Events of the interval that begins ``ticks`` intervals from now."""
+        return max(0.0, self.level + self.trend * (ticks + 1))
+
+    def followed(self, arrived: float, ticks: int, gains: tuple[float, float]) -> "Smoothing":
+        """With the arrivals of the interval after ``ticks`` others; a jump is a new level."""
+        if not ticks:
+            return msgspec.structs.replace(self, level=arrived, trend=0.0, variance=max(arrived, 1.0))
+        before = max(0.0, self.level + self.trend)
+        error = arrived - before
+        if error**2 > SHIFT**2 * max(self.variance, before, LEAST_VARIANCE) and ticks > SETTLED:
+            return msgspec.structs.replace(self, level=arrived, trend=0.0, variance=max(self.variance, arrived))
+        of_level, of_trend = gains
+        return msgspec.structs.replace(
+            self,
+            level=max(0.0, before + of_level * error),
+            trend=self.trend + of_trend * of_level * error,
+            variance=self.variance + VARIANCE_GAIN * (error**2 - self.variance),
+        )
+
+    def due(self, ahead: int) -> float | None:
+        """The forecast for the interval that has ended; None if there was none."""
+        kept = self.forecasts[-ahead:]
+        return kept[0] if len(kept) == ahead else None
+
+    def learned(self, error: float | None, ahead: int, *, first: bool) -> "Smoothing":
+        """With the ``error`` of the forecast that was due, None if it says nothing, and with a new forecast. ``first``:
+        a constant load has no error for long, so that its first one is not the usual one.
+        """
+        ahead_variance = self.ahead_variance
+        if error is not None:
+            step = AHEAD_VARIANCE_GAIN if ahead_variance or not first else 1.0
+            ahead_variance += step * (error**2 - ahead_variance)
+        forecasts = (*(self.forecasts[1 - ahead :] if ahead > 1 else ()), self.forecast(ahead - 1))
+        return msgspec.structs.replace(self, ahead_variance=ahead_variance, forecasts=forecasts)
+
+
 class Estimates(msgspec.Struct, frozen=True):
     """Everything that is learned, in events and intervals.
 
-    ``level``, ``trend``, ``variance``: Holt's smoothing of the arrivals per interval, and of its squared errors.
-    ``forecasts``: made in the last intervals, each for the time at which a replica requested then would serve;
-    ``ahead_variance``: of their errors. ``jumps``: of the load, with its peak. ``peaks``: at the time of each forecast.
+    ``steady``, ``quick``: forecasts with small and with large gains. ``jumps``: of the load, with its peak. ``peaks``:
+    at the time of each forecast.
     ``surprised_until``: late events up to this tick are of a load that was beyond forecast and peak when a replica had
     to be requested for it. ``shares``: of the arrivals, by partition. ``profile``: of the arrivals, by slot of the
     interval.
     """
 
     ticks: int = 0
-    level: float = 0.0
-    trend: float = 0.0
-    variance: float = 1.0
-    ahead_variance: float = 0.0
-    forecasts: tuple[float, ...] = ()
+    steady: Smoothing = Smoothing()
+    quick: Smoothing = Smoothing()
     jumps: Jumps = Jumps()
     peaks: tuple[float, ...] = ()
     surprised_until: int = 0
     shares: tuple[float, ...] = ()
     profile: tuple[float, ...] = (1 / ARRIVAL_SLOTS,) * ARRIVAL_SLOTS
 
+    @property
+    def better(self) -> Smoothing:
+        """The forecast with the smaller errors; of the next interval alone, the steady one."""
+        steady, quick = self.steady, self.quick
+        far = len(steady.forecasts) > 1
+        return quick if far and quick.ahead_variance < QUICKER * steady.ahead_variance else steady
+
     def forecast(self, ticks: int) -> float:
         """Events of the interval that begins ``ticks`` intervals from now."""
-        return max(0.0, self.level + self.trend * (ticks + 1))
+        return self.better.forecast(ticks)
+
+    @property
+    def variance(self) -> float:
+        """Of the errors of forecasts for the next interval."""
+        return self.better.variance
+
+    @property
+    def ahead_variance(self) -> float:
+        """Of the errors of forecasts for the time at which a replica requested now would serve."""
+        return self.better.ahead_variance
 
     def burstiness(self) -> float:
         """β: 0 for smooth arrivals, 1 for all of them in one instant of the interval."""
@@ -112,7 +179,8 @@ class Estimates(msgspec.Struct, frozen=True):
 
     def after_gap(self) -> "Estimates":
         """Without the forecasts that were made before a gap in the readings: their errors say nothing about jumps."""
-        return msgspec.structs.replace(self, forecasts=(), peaks=(), surprised_until=0)
+        steady, quick = (msgspec.structs.replace(each, forecasts=()) for each in (self.steady, self.quick))
+        return msgspec.structs.replace(self, steady=steady, quick=quick, peaks=(), surprised_until=0)
 
     def updated(self, slots: Sequence[Sequence[int]], ahead: int, *, in_time: bool = False) -> "Estimates":
         """With the arrivals of one more interval by partition and slot. ``ahead``: intervals until a replica serves.
@@ -121,30 +189,21 @@ class Estimates(msgspec.Struct, frozen=True):
         """
         by_partition = [sum(each) for each in slots]
         arrived, ticks = sum(by_partition), self.ticks + 1
-        level, trend, variance = float(arrived), 0.0, max(float(arrived), 1.0)
-        if self.ticks:
-            before = max(0.0, self.level + self.trend)
-            error = arrived - before
-            new_level = error**2 > SHIFT**2 * max(self.variance, before, LEAST_VARIANCE) and self.ticks > SETTLED
-            if new_level:
-                variance, trend = max(self.variance, level), 0.0
-            else:
-                variance = self.variance + VARIANCE_GAIN * (error**2 - self.variance)
-                level, trend = max(0.0, before + LEVEL_GAIN * error), self.trend + TREND_GAIN * LEVEL_GAIN * error
-        ahead_variance, missed_by = self.ahead_variance, None
-        forecasts, peaks, surprised_until = self.forecasts, self.peaks, max(self.surprised_until, ahead)
-        while len(forecasts) > ahead:  # the start-up was measured to be shorter
-            forecasts, peaks = forecasts[1:], peaks[1:]
-        if len(forecasts) == ahead:
-            missed_by, known = arrived - forecasts[0], max(forecasts[0], peaks[0])
-            forecasts, peaks = forecasts[1:], peaks[1:]
+        peaks, surprised_until, missed_by = self.peaks[-ahead:], max(self.surprised_until, ahead), None
+        steady, quick = self.steady, self.quick
+        if (due := steady.due(ahead)) is not None:
+            missed_by, known = arrived - due, max(due, peaks[0])
             if arrived > known + max(BEYOND * known, 4 * sqrt(max(known, 1.0))):
                 surprised_until = ticks + SETTLING
         jumps = self.jumps.updated(float(arrived), missed_by, ticks, ahead)
-        if missed_by is not None and not (in_time and ticks <= jumps.calm_until):
-            # A constant load has no error for long: its first one is not the usual one.
-            step = AHEAD_VARIANCE_GAIN if ahead_variance or self.ticks > ahead + SETTLED else 1.0
-            ahead_variance += step * (missed_by**2 - ahead_variance)
+        told = missed_by is not None and not (in_time and ticks <= jumps.calm_until)
+        followed = []
+        for each, gains in ((steady, STEADY), (quick, QUICK)):
+            due = each.due(ahead) if told else None
+            first = self.ticks <= ahead + SETTLED
+            error = None if due is None else arrived - due
+            followed.append(each.followed(float(arrived), self.ticks, gains).learned(error, ahead, first=first))
+        steady, quick = followed
         shares = self.shares if len(self.shares) == len(slots) else (1 / len(slots),) * len(slots)
         profile = self.profile
         if arrived:
@@ -156,19 +215,16 @@ class Estimates(msgspec.Struct, frozen=True):
             step = max(SLOT_GAIN, early) * min(1.0, arrived / 20)
             of_slot = [sum(each) / arrived for each in zip(*slots, strict=True)]
             profile = tuple(share + step * (own - share) for share, own in zip(profile, of_slot, strict=True))
-        made = Estimates(
+        return Estimates(
             ticks=ticks,
-            level=level,
-            trend=trend,
-            variance=variance,
-            ahead_variance=ahead_variance,
+            steady=steady,
+            quick=quick,
             jumps=jumps,
-            peaks=(*peaks, jumps.peak),
+            peaks=(*(peaks[1 - ahead :] if ahead > 1 else ()), jumps.peak),
             surprised_until=surprised_until,
             shares=shares,
             profile=profile,
         )
-        return msgspec.structs.replace(made, forecasts=(*forecasts, made.forecast(ahead - 1)))
 
 
 class LateRatios(msgspec.Struct, frozen=True):
@@ -246,7 +302,8 @@ class NewsvendorState(RateState, frozen=True):
     """``slots``: arrivals of the last interval by partition, read at ``read_s``. ``fewer``: decisions in a row that
     wanted fewer replicas. ``requested_s``: time of the last request. ``late``: late events by cause. ``beliefs``: what
     is measured of replicas and rebalances. ``idle``: decisions in a row in which fewer replicas would have cost less,
-    but for the change. ``jump_price``: the least price for which jumps are the reason.
+    but for the change. ``jump_price``: the least price for which jumps are the reason. ``starting_s``: times at which
+    the replicas were requested that start, oldest first.
     """
 
     estimates: Estimates = Estimates()
@@ -259,6 +316,7 @@ class NewsvendorState(RateState, frozen=True):
     beliefs: Beliefs = Beliefs()
     idle: int = 0
     jump_price: JumpPrice = JumpPrice()
+    starting_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -463,20 +521,22 @@ class Outlook(NamedTuple):
         cost = self.fleet.horizon * running + self.price * (waiting + paused) - saved
         return Scores(missed, of_a_jump, jump, waiting, paused, running, saved, cost)
 
-    def missed(self, loads: Loads) -> Floats:
+    def missed(self, loads: Loads, stopped: Sequence[float] = ()) -> Floats:
         """Late events per interval. The load of a group is normal: counted noise, the split over partitions, and the
         error of the forecast. Of a burst, only what exceeds the capacity up to the limit is late; of a smooth load
-        on an overloaded replica, soon everything.
+        on an overloaded replica, soon everything. ``stopped``: by grouping, the time of a rebalance before the next
+        burst, after which more of what waits now is left.
         """
         rate, limit, start_up, pause, _ = self.fleet
         e, m, tau = self.estimates, self.events, start_up + 1
         beta, until_burst = e.burstiness(), 1 - e.since_burst()
+        serving = np.maximum(0.0, until_burst - loads.each(np.asarray(stopped))) if stopped else until_burst
         own = min(e.variance, m)
         common = max(0.0, max(e.ahead_variance, e.variance) - own)
         buffer = SPARE * max(0.0, limit - pause - MARGIN) / limit
         q, lag = loads.share, loads.lag
         smooth = rate * (1 + buffer * limit / tau) - lag / tau if buffer > 0 else np.full_like(lag, MOST_BUSY * rate)
-        burst = rate * limit - np.maximum(0.0, lag - rate * until_burst)
+        burst = rate * limit - np.maximum(0.0, lag - rate * serving)
         capacity, mean = beta * burst + (1 - beta) * smooth, m * q
         variance = (beta + (1 - beta) / tau) * (mean * (1 - q) + q * q * own) + q * q * common
         deviation = np.sqrt(np.maximum(variance, 1e-9))
@@ -609,13 +669,21 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         if refused := cannot(late, observed, p, believed):
             why["cannot"] = refused
         following = self.following(tick, learned, outlook, chosen, counted=state.late.counted)
-        if chosen.replicas < tick.replicas and following.fewer <= fleet.patience:
+        target = chosen.replicas
+        if target < tick.replicas and following.fewer <= fleet.patience:
+            target = tick.replicas
             wanted = f"fewer replicas are wanted for {following.fewer} decisions"
             why["reason"] = f"{wanted}, more than {fleet.patience} are needed"
-            return tick.resized(tick.replicas, chosen.groups, why), following
-        if chosen.replicas == tick.replicas and chosen.changed and not same_grouping(chosen.groups, tick.current):
-            return tick.reassigned(chosen.groups, why), following
-        return tick.resized(chosen.replicas, chosen.groups, why), following
+        starting_s = requests(state.starting_s, observed, target)
+        following = msgspec.structs.replace(following, starting_s=starting_s)
+        groups, regrouped = chosen.groups, target == chosen.replicas and chosen.changed
+        if target > observed.replicas.joined > 0:
+            waits = [(at_s - observed.time_s) / p.decision_interval_s + fleet.start_up for at_s in starting_s]
+            groups, regrouped = while_starting(tick, outlook, waits), True
+            why["grouped"] = len(groups)
+        if target == tick.replicas and regrouped and not same_grouping(groups, tick.current):
+            return tick.reassigned(groups, why), following
+        return tick.resized(target, groups, why), following
 
     def outlook(
         self, tick: StreamTick, learned: NewsvendorState, fleet: Fleet, oldest: float, *, insured: bool
@@ -680,7 +748,8 @@ def choose(tick: StreamTick, outlook: Outlook, first: float) -> tuple[Candidate,
     present: list[tuple[int, Any, bool, bool]] = []
     if 0 < now <= tick.most:
         others = others[others != now]
-        present.append((now, group_numbers(tick.current, len(tick.partitions)), starting > 0, starting == 0))
+        kept = packed[now - 1] if starting else group_numbers(tick.current, len(tick.partitions))
+        present.append((now, kept, starting > 0, starting == 0))
         if not starting and not same_grouping(groups_of(packed[now - 1].tolist(), now), tick.current):
             present.append((now, packed[now - 1], True, True))
     candidates = Candidates(
@@ -716,6 +785,40 @@ def choose(tick: StreamTick, outlook: Outlook, first: float) -> tuple[Candidate,
     by_price = by_prices(candidates.replicas, scores, first) if outlook.estimates.jumps.rate else (0.0,) * len(STEPS)
     paused, of_a_jump = float(scores.paused[best]), float(scores.of_a_jump[0])
     return Candidate(replicas, groups, changed, paused, idle, of_a_jump, by_price), why
+
+
+def requests(before: tuple[float, ...], observed: StreamObservation, replicas: int) -> tuple[float, ...]:
+    """When the replicas were requested that start, after a decision for so many ``replicas``: the oldest join first,
+    the youngest are removed first.
+    """
+    joined, starting = observed.replicas.joined, observed.replicas.current - observed.replicas.joined
+    known = before[-starting:] if starting else ()
+    times = (*(observed.time_s for _ in range(starting - len(known))), *known)
+    wanted = max(0, replicas - joined)
+    return (*times[:wanted], *(observed.time_s for _ in range(wanted - len(times))))
+
+
+def while_starting(tick: StreamTick, outlook: Outlook, waits: Sequence[float]) -> Groups:
+    """Groups of those that will have joined by the next decision; of those that have joined, if no other will, where
+    that makes fewer events late until then. ``waits``: intervals until each other one is expected. One that is long
+    overdue may never join, and a plan that names it would wait for it.
+    """
+    ready, overdue = min(tick.observation.replicas.joined, tick.most), -1 - OVERDUE * outlook.fleet.start_up
+    soon = min(ready + sum(overdue <= wait <= 1 + JITTER for wait in waits), tick.most)
+    shares, lags = np.asarray(outlook.estimates.shares), np.asarray(outlook.lags, dtype=np.float64)
+    weights = (np.maximum(1.0, outlook.estimates.forecast(0)) * shares + lags).tolist()
+    packed = lpt_for_all(weights, tick.most)
+    if soon > ready:
+        return groups_of(packed[soon - 1].tolist(), soon)
+    now = outlook._replace(replicas=ready, fleet=outlook.fleet._replace(start_up=0.0))
+    group_of = np.array([group_numbers(outlook.in_force, len(tick.partitions)), packed[ready - 1]])
+    both = Candidates(np.array([ready, ready]), group_of, np.array([False, True]), np.array([True, True]))
+    loads = now.loads(group_of)
+    until = min((wait for wait in waits if wait > 0), default=inf)
+    until = min(until, outlook.fleet.horizon)
+    late = until * now.missed(loads, (0.0, now.fleet.pause)) + now.waiting(both, loads) + now.paused(both, loads)
+    best = 1 if late[1] < late[0] - TIE else 0
+    return groups_of(packed[ready - 1].tolist(), ready) if best else outlook.in_force
 
 
 def by_prices(replicas: Ints, scores: Scores, first: float) -> tuple[float, ...]:

@@ -137,6 +137,8 @@ NEWSVENDOR = Family(
         "scale-ins make {scale_in_ratio} times as many events late as their rebalance is expected to",
         Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s", "saved"}), _trade),
         Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s"}), _trade),
+        "partitions for {grouped} replicas: those that have joined, or will have by the next decision; "
+        "the others start",
         "{cannot}",
     ),
     (PARTITIONS,),

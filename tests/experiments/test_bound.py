@@ -1,5 +1,6 @@
 """The clairvoyant bound: exact on small loads, never above what a run paid, and nearly met by a plan."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -103,6 +104,13 @@ def test_a_plan_that_knows_the_load_comes_near_the_bound() -> None:
     assert found.plan_minutes is not None and found.plan_share is not None
     assert found.plan_share >= 0.99
     assert found.least_minutes <= found.plan_minutes <= 1.05 * found.least_minutes
+
+
+def test_with_a_long_start_up_too_as_those_that_have_joined_are_regrouped_meanwhile() -> None:
+    slow = replace(SLICE, system={**INSTANT, "start_up_s": "10"}, worker={"commit_interval_s": "0"})
+    found = bound(WORKLOAD_1, slow, 0.99)
+    assert found.plan_minutes is not None
+    assert found.least_minutes <= found.plan_minutes <= 1.02 * found.least_minutes
 
 
 @pytest.mark.parametrize(

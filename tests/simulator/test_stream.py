@@ -376,6 +376,21 @@ def test_newcomers_get_nothing_until_all_have_joined_then_everything_moves_at_on
     assert phases[:3] == [("requested", nanos(5)), ("started", nanos(5)), ("joined", nanos(7))]
 
 
+def test_a_plan_with_fewer_groups_than_replicas_does_not_wait_for_those_that_start() -> None:
+    spec = spec_of(seconds=20, system=ideal(start_up_s=2.0), initial_replicas=2)
+    engine = make_engine(spec, uniform(100, 20))
+    engine.advance(5.0)
+    scale(engine, 3, ((0,), (1, 2, 3, 4)))
+    engine.advance(5.2)
+    assert sorted(observe(engine).assigned.values()) == [(0,), (1, 2, 3, 4)]
+    engine.advance(7.2)
+    held = observe(engine).assigned
+    assert sorted(held.values()) == [(), (0,), (1, 2, 3, 4)] and held[f"{FLEET}-3"] == ()
+    scale(engine, 3, ((0,), (1, 2), (3, 4)))
+    engine.advance(7.4)
+    assert sorted(observe(engine).assigned.values()) == [(0,), (1, 2), (3, 4)]
+
+
 def test_a_plan_whose_members_never_come_is_followed_by_those_who_are_there() -> None:
     spec = spec_of(seconds=60, system=ideal(start_up_s=30.0), join_timeout_s=5.0, initial_replicas=2)
     engine = make_engine(spec, uniform(100, 60))

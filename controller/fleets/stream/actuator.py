@@ -88,7 +88,7 @@ class ConsumerGroupActuator(ReconcilingActuator[ConsumerReplicaSet]):
             members = current + self._replicas.request(target - len(current), now_ns)
         else:
             members = self._replicas.choose_staying(target, groups, self._plans.snapshot().assigned())
-        self._plans.propose(groups, members, now_ns / NANOS_PER_SECOND)
+        self._plans.propose(groups, self._replicas.named_by(groups, members), now_ns / NANOS_PER_SECOND)
         self._replicas.drain([name for name in current if name not in members], now_ns)
 
     def _work_for(self, programs: Mapping[str, ProgramStatus], now_ns: int) -> ProgramWork:

@@ -1,6 +1,6 @@
 """Replicas of a consumer group and their next steps, without I/O (``penstock.replica_set``)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Final, Self
 
 import msgspec
@@ -50,6 +50,19 @@ class ConsumerReplicaSet(ReplicaSet[ConsumerReplica], kw_only=True):
             return -kept, -2 if replica.phase in SERVING else -LIFECYCLE.index(replica.phase), replica.number
 
         return [replica.name for replica in sorted(current, key=order)[:count]]
+
+    def named_by(self, groups: Groups, staying: Sequence[str]) -> list[str]:
+        """Of the replicas that stay, those that a plan with these groups names. One with fewer groups than replicas is
+        for those that have joined, then for those that came furthest: the others get partitions from a later plan.
+        """
+        if not groups or len(groups) >= len(staying):
+            return list(staying)
+
+        def order(name: str) -> tuple[int, int]:
+            replica = self.replicas[name]
+            return -2 if replica.phase in SERVING else -LIFECYCLE.index(replica.phase), replica.number
+
+        return sorted(staying, key=order)[: len(groups)]
 
     def observe(
         self, programs: Mapping[str, ProgramStatus], steps: Mapping[str, Mapping[MemberPhase, int]], now_ns: int

@@ -23,6 +23,7 @@ from controller.scalers.newsvendor import (
     age_of_oldest,
     late_at_any_time,
     moved,
+    requests,
 )
 from controller.scalers.shared.newsvendor import LARGEST_PART, CumulativePrice, Price, part_to_use
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
@@ -224,6 +225,28 @@ def test_the_forecast_follows_a_ramp() -> None:
         estimates = estimates.updated([[*(0,) * 19, 100 + 2 * second]], 3)
     assert estimates.forecast(0) == pytest.approx(100 + 2 * 80, abs=2)
     assert estimates.forecast(2) == pytest.approx(100 + 2 * 82, abs=3)
+
+
+@pytest.mark.parametrize("noisy", [False, True])
+def test_a_smooth_load_is_forecast_by_its_latest_trend_and_a_noisy_one_is_not(noisy: bool) -> None:
+    rng, estimates, errors = np.random.default_rng(1), Estimates(), []
+    for second in range(240):
+        mean = 200 + 100 * np.sin(second / 30)
+        due = estimates.steady.due(11), estimates.quick.due(11)
+        arrived = int(rng.poisson(mean)) if noisy else round(mean)
+        estimates = estimates.updated([[*(0,) * 19, arrived]], 11)
+        if second >= 60:
+            errors.append([(arrived - (each or 0)) ** 2 for each in due])
+    steady, quick = np.mean(errors, axis=0)
+    assert (quick < steady / 2) == (estimates.better == estimates.quick) == (not noisy)
+
+
+def test_the_next_interval_alone_has_the_steady_forecast() -> None:
+    estimates = Estimates()
+    for second in range(120):
+        estimates = estimates.updated([[*(0,) * 19, round(200 + 100 * np.sin(second / 30))]], 1)
+    assert estimates.quick.ahead_variance < estimates.steady.ahead_variance / 2
+    assert estimates.better == estimates.steady
 
 
 def test_shares_of_a_skewed_topic_are_learned() -> None:
@@ -535,6 +558,53 @@ def test_after_a_jump_all_replicas_are_requested_at_once_and_none_puts_them_off(
     [first, *later] = after_a_jump(3.0, 3)
     assert first >= 4  # 600 events/s are three replicas' work, and a backlog grows while they start
     assert later == [first] * 2  # a further request would put off those that start: a plan waits for all its members
+
+
+def test_while_replicas_start_those_that_have_joined_are_grouped_and_then_all_that_will_have() -> None:
+    group = Group(make(start_up_s=4.0))
+    group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))
+    held = {"payments-1": (0, 1), "payments-2": (2, 3, 4)}
+    plans = []
+    for tick in range(34):
+        # Partitions 0 and 1 have most of the events: together they are too much for one replica.
+        observation = group.observe([120, 100, 10, 10, 10] if tick >= 30 else [24, 20, 2, 2, 2])
+        counts = ReplicaCounts(joined=2, started=group.replicas - 2)
+        group.tick(msgspec.structs.replace(observation, replicas=counts, assigned=held))
+        plans.append(group.plan)
+    assert group.replicas > 2
+    assert {len(plan) for plan in plans[30:33]} == {2}
+    assert not any({0, 1} <= set(each) for each in plans[30])
+    assert len(plans[33]) == group.replicas  # they join before the next decision
+
+
+def test_a_replica_that_is_long_overdue_keeps_no_plan_waiting() -> None:
+    group = Group(make(start_up_s=4.0))
+    group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))
+    held, grouped = {"payments-1": (0, 1), "payments-2": (2, 3, 4)}, []
+    for tick in range(48):
+        observation = group.observe([120, 100, 10, 10, 10] if tick >= 30 else [20] * PARTITIONS)
+        counts = ReplicaCounts(joined=2, started=group.replicas - 2)
+        group.tick(msgspec.structs.replace(observation, replicas=counts, assigned=held))
+        grouped.append(len([each for each in group.plan if each]))
+    assert max(grouped[33:38]) > 2  # those that were requested at 30 are expected at 34
+    assert grouped[40:] == [2] * 8
+
+
+def test_requests_are_remembered_until_their_replicas_join() -> None:
+    def observed(time_s: float, joined: int, started: int) -> StreamObservation:
+        return StreamObservation(
+            time_s=time_s, fleet="payments", replicas=ReplicaCounts(joined=joined, started=started)
+        )
+
+    asked = requests((), observed(10, 1, 0), 3)
+    assert asked == (10, 10)
+    asked = requests(asked, observed(12, 1, 2), 4)
+    assert asked == (10, 10, 12)
+    assert requests(asked, observed(13, 1, 3), 3) == (10, 10)  # the youngest is not wanted any more
+    asked = requests(asked, observed(20, 3, 1), 4)
+    assert asked == (12,)
+    assert requests(asked, observed(22, 4, 0), 4) == ()
+    assert requests((), observed(5, 1, 1), 2) == (5,)  # one that nobody here has requested counts from now
 
 
 # --- backlogs and gaps -----------------------------------------------------------------------------------------------

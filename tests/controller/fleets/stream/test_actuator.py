@@ -162,6 +162,20 @@ def test_reassign_moves_partitions_between_the_same_replicas(stage: Scene) -> No
 
 
 @pytest.mark.live
+def test_those_that_have_joined_are_regrouped_while_another_starts(stage: Scene) -> None:
+    actuator = stage.start()
+    actuator.apply(scale("up", 2, ((0, 1, 2), (3,))))
+    stage.wait(joined(2))
+    actuator.apply(scale("up", 3, ((0, 1), (2, 3))))
+    plan = stage.plans.snapshot().current
+    assert plan is not None and plan.groups == ((0, 1), (2, 3))
+    assert plan.members == (f"{FLEET}-1", f"{FLEET}-2")
+    stage.wait(joined(3))
+    stage.wait(lambda _: sorted(stage.plans.snapshot().assigned().values()) == [(), (0, 1), (2, 3)])
+    assert list(actuator.replicas()) == [f"{FLEET}-{number}" for number in (1, 2, 3)]
+
+
+@pytest.mark.live
 def test_a_killed_replica_is_journaled_as_gone_and_requested_again(stage: Scene) -> None:
     stage.start().apply(scale("up", 1))
     stage.wait(joined(1))

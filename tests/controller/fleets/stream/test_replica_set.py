@@ -285,6 +285,18 @@ def test_a_replica_on_its_way_out_is_not_counted_on() -> None:
     assert fleet.replicas.counts().current == 2
 
 
+def test_a_plan_with_fewer_groups_is_for_those_that_have_joined_and_then_for_the_furthest() -> None:
+    fleet = Fleet(joined=2)
+    fleet.replicas.request(2, 0)
+    fleet.runs("pay-4")
+    fleet.look(0.1)
+    everyone = [replica.name for replica in fleet.replicas.current()]
+    assert fleet.replicas.named_by(((0,), (1,)), everyone) == ["pay-1", "pay-2"]
+    assert fleet.replicas.named_by(((0,), (1,), (2,)), everyone) == ["pay-1", "pay-2", "pay-4"]
+    assert fleet.replicas.named_by(((0,), (1,), (2,), ()), everyone) == everyone
+    assert fleet.replicas.named_by((), everyone) == everyone
+
+
 def test_a_process_that_restarted_unseen_joins_by_the_report_it_made_meanwhile() -> None:
     """The watch was broken from 2 s on: what it shows until 6 s is the process that ended at 3 s."""
     fleet = Fleet(joined=1)
