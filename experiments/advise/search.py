@@ -19,9 +19,7 @@ RESCUED: Final = 8
 RESCUES: Final = 9
 """How often."""
 FINALISTS: Final = 5
-"""The cheapest settings of all scalers are proven by all seeds, whether a cheaper one of their scaler is or not; fewer
-on long parts.
-"""
+"""The cheapest settings of all scalers are proven by all seeds, whether a cheaper one of their scaler is or not."""
 FURTHER: Final = 12
 """Settings in each step of further proofs."""
 STEPS: Final = 3
@@ -254,8 +252,7 @@ class Search:
         costs = {each: self._trials.outcomes[Wanted(*each, "rest", first)].replica_minutes for each in passed}
         passed.sort(key=lambda each: costs[each])
         cheapest_of_each = {each[0]: each for each in reversed(passed)}.values()
-        finalists = passed[: min(FINALISTS, self._choice.affordable("rest"))]
-        close = list(dict.fromkeys([*(each for each in passed if not each[1]), *finalists, *cheapest_of_each]))
+        close = list(dict.fromkeys([*(each for each in passed if not each[1]), *passed[:FINALISTS], *cheapest_of_each]))
         left = [each for each in passed if each not in close]
         while close:
             wanted = (Wanted(*each, part, seed) for each in close for part in PARTS for seed in others)
