@@ -337,6 +337,11 @@ class Outlook(NamedTuple):
         """m: events of the next interval, or of the first in which a replica requested now serves, if that is more."""
         return max(self.estimates.forecast(0), self.estimates.forecast(self.fleet.ahead - 1))
 
+    def packed(self, most: int) -> Ints:
+        """LPT(n) for n from 1 to ``most``, of the events that wait and those of the next interval."""
+        shares, lags = np.asarray(self.estimates.shares), np.asarray(self.lags, dtype=np.float64)
+        return lpt_for_all((np.maximum(1.0, self.estimates.forecast(0)) * shares + lags).tolist(), most)
+
     def loads(self, group_of: Ints) -> Loads:
         """Shares of the arrivals and waiting events by group."""
         return Loads.of(group_of, self.estimates.shares, self.lags)
@@ -497,7 +502,8 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         )
         oldest = age_of_oldest(tick.load.lags, slots, state.slots if elapsed <= 1 + JITTER else ())
         outlook, least = self.outlook(tick, learned, fleet, oldest, insured=insured)
-        chosen, scored = choose(tick, outlook, first_price(p.slo_share))
+        packed = outlook.packed(tick.most)
+        chosen, scored = choose(tick, outlook, packed, first_price(p.slo_share))
         why = terms(tick, outlook, p, believed, least) | scored
         if refused := cannot(late, observed, p, believed):
             why["cannot"] = refused
@@ -512,7 +518,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         groups, regrouped = chosen.groups, target == chosen.replicas and chosen.changed
         if target > observed.replicas.joined > 0:
             waits = [(at_s - observed.time_s) / p.decision_interval_s + fleet.start_up for at_s in starting_s]
-            groups, regrouped = while_starting(tick, outlook, waits), True
+            groups, regrouped = while_starting(tick, outlook, packed, waits), True
             why["grouped"] = len(groups)
         if target == tick.replicas and regrouped and not same_grouping(groups, tick.current):
             return tick.reassigned(groups, why), following
@@ -571,11 +577,11 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         )
 
 
-def choose(tick: StreamTick, outlook: Outlook, first: float) -> tuple[Candidate, dict[str, Term]]:
-    """The candidate of the least cost, the present one if none is cheaper, with the arithmetic. ``first``: price."""
+def choose(tick: StreamTick, outlook: Outlook, packed: Ints, first: float) -> tuple[Candidate, dict[str, Term]]:
+    """The candidate of the least cost, the present one if none is cheaper, with the arithmetic. ``packed``: LPT(n) for
+    n from 1 on; ``first``: price.
+    """
     ready, starting = tick.observation.replicas.joined, tick.replicas - tick.observation.replicas.joined
-    shares, lags = np.asarray(outlook.estimates.shares), np.asarray(outlook.lags, dtype=np.float64)
-    packed = lpt_for_all((np.maximum(1.0, outlook.estimates.forecast(0)) * shares + lags).tolist(), tick.most)
     now = tick.replicas
     others = np.arange(1, tick.most + 1)
     present: list[tuple[int, Any, bool, bool]] = []
@@ -631,16 +637,13 @@ def requests(before: tuple[float, ...], observed: StreamObservation, replicas: i
     return (*times[:wanted], *(observed.time_s for _ in range(wanted - len(times))))
 
 
-def while_starting(tick: StreamTick, outlook: Outlook, waits: Sequence[float]) -> Groups:
+def while_starting(tick: StreamTick, outlook: Outlook, packed: Ints, waits: Sequence[float]) -> Groups:
     """Groups of those that will have joined by the next decision; of those that have joined, if no other will, where
     that makes fewer events late until then. ``waits``: intervals until each other one is expected. One that is long
     overdue may never join, and a plan that names it would wait for it.
     """
     ready, overdue = min(tick.observation.replicas.joined, tick.most), -1 - OVERDUE * outlook.fleet.start_up
     soon = min(ready + sum(overdue <= wait <= 1 + JITTER for wait in waits), tick.most)
-    shares, lags = np.asarray(outlook.estimates.shares), np.asarray(outlook.lags, dtype=np.float64)
-    weights = (np.maximum(1.0, outlook.estimates.forecast(0)) * shares + lags).tolist()
-    packed = lpt_for_all(weights, tick.most)
     if soon > ready:
         return groups_of(packed[soon - 1].tolist(), soon)
     now = outlook._replace(replicas=ready, fleet=outlook.fleet._replace(start_up=0.0))
@@ -650,8 +653,7 @@ def while_starting(tick: StreamTick, outlook: Outlook, waits: Sequence[float]) -
     until = min((wait for wait in waits if wait > 0), default=inf)
     until = min(until, outlook.fleet.horizon)
     late = until * now.missed(loads, (0.0, now.fleet.pause)) + now.waiting(both, loads) + now.paused(both, loads)
-    best = 1 if late[1] < late[0] - TIE else 0
-    return groups_of(packed[ready - 1].tolist(), ready) if best else outlook.in_force
+    return groups_of(packed[ready - 1].tolist(), ready) if late[1] < late[0] - TIE else outlook.in_force
 
 
 def by_prices(replicas: Ints, scores: Scores, first: float) -> tuple[float, ...]:

@@ -47,22 +47,18 @@ class ConsumerReplicaSet(ReplicaSet[ConsumerReplica], kw_only=True):
 
         def order(replica: ConsumerReplica) -> tuple[int, int, int]:
             kept = len(holding[replica.name].intersection(match[replica.name]))
-            return -kept, -2 if replica.phase in SERVING else -LIFECYCLE.index(replica.phase), replica.number
+            return -kept, *_furthest(replica)
 
         return [replica.name for replica in sorted(current, key=order)[:count]]
 
     def named_by(self, groups: Groups, staying: Sequence[str]) -> list[str]:
-        """Of the replicas that stay, those that a plan with these groups names. One with fewer groups than replicas is
-        for those that have joined, then for those that came furthest: the others get partitions from a later plan.
+        """Of the replicas that stay, those that a plan with these groups names: all that have joined, and of the others
+        those that came furthest, as many as there are further groups. The rest get partitions from a later plan.
         """
         if not groups or len(groups) >= len(staying):
             return list(staying)
-
-        def order(name: str) -> tuple[int, int]:
-            replica = self.replicas[name]
-            return -2 if replica.phase in SERVING else -LIFECYCLE.index(replica.phase), replica.number
-
-        return sorted(staying, key=order)[: len(groups)]
+        joined = sum(self.replicas[name].phase in SERVING for name in staying)
+        return sorted(staying, key=lambda name: _furthest(self.replicas[name]))[: max(joined, len(groups))]
 
     def observe(
         self, programs: Mapping[str, ProgramStatus], steps: Mapping[str, Mapping[MemberPhase, int]], now_ns: int
@@ -130,6 +126,11 @@ class ConsumerReplicaSet(ReplicaSet[ConsumerReplica], kw_only=True):
             elif replica.process.is_given_up(program, now_ns, silence_ns):
                 end.append(replica.name)
         return ProgramWork(tuple(start), tuple(end))
+
+
+def _furthest(replica: Replica) -> tuple[int, int]:
+    """Sorts those that have joined before those that came furthest, and the oldest first among equals."""
+    return -2 if replica.phase in SERVING else -LIFECYCLE.index(replica.phase), replica.number
 
 
 def _has_released(replica: Replica, report: MemberReport | None, plan: Plan | None) -> bool:

@@ -28,7 +28,7 @@ SHIFT: Final = 5.0
 """Standard deviations from the forecast at which arrivals are a new level."""
 LEAST_VARIANCE: Final = 16.0
 SETTLED: Final = 5
-"""Intervals until a new level is told from one that is still being learned."""
+"""Intervals at the start in which no error is a new level: the first level is still being learned."""
 BEYOND: Final = 0.1
 """A load that exceeds forecast and peak by this part could not be foreseen."""
 SETTLING: Final = 2
@@ -51,47 +51,46 @@ class Smoothing(msgspec.Struct, frozen=True):
         """Events of the interval that begins ``ticks`` intervals from now."""
         return max(0.0, self.level + self.trend * (ticks + 1))
 
-    def followed(self, arrived: float, ticks: int, gains: tuple[float, float]) -> "Smoothing":
-        """With the arrivals of the interval after ``ticks`` others; a jump is a new level."""
-        if not ticks:
-            return msgspec.structs.replace(self, level=arrived, trend=0.0, variance=max(arrived, 1.0))
-        before = max(0.0, self.level + self.trend)
-        error = arrived - before
-        if error**2 > SHIFT**2 * max(self.variance, before, LEAST_VARIANCE) and ticks > SETTLED:
-            return msgspec.structs.replace(self, level=arrived, trend=0.0, variance=max(self.variance, arrived))
-        of_level, of_trend = gains
-        return msgspec.structs.replace(
-            self,
-            level=max(0.0, before + of_level * error),
-            trend=self.trend + of_trend * of_level * error,
-            variance=self.variance + VARIANCE_GAIN * (error**2 - self.variance),
-        )
-
     def due(self, ahead: int) -> float | None:
         """The forecast for the interval that has ended; None if there was none."""
         kept = self.forecasts[-ahead:]
         return kept[0] if len(kept) == ahead else None
 
-    def learned(self, error: float | None, ahead: int, *, first: bool) -> "Smoothing":
-        """With the ``error`` of the forecast that was due, None if it says nothing, and with a new forecast. ``first``:
-        a constant load has no error for long, so that its first one is not the usual one.
+    def updated(
+        self, arrived: float, ticks: int, ahead: int, gains: tuple[float, float], *, error_counts: bool
+    ) -> "Smoothing":
+        """With the arrivals of the interval after ``ticks`` others. ``error_counts``: the error of the forecast that
+        was due says how large the next ones will be.
         """
+        level, trend, variance = self._followed(arrived, ticks, gains)
         ahead_variance = self.ahead_variance
-        if error is not None:
-            step = AHEAD_VARIANCE_GAIN if ahead_variance or not first else 1.0
-            ahead_variance += step * (error**2 - ahead_variance)
-        forecasts = (*(self.forecasts[1 - ahead :] if ahead > 1 else ()), self.forecast(ahead - 1))
-        return msgspec.structs.replace(self, ahead_variance=ahead_variance, forecasts=forecasts)
+        if error_counts and (due := self.due(ahead)) is not None:
+            # A constant load has no error for long: its first one is not the usual one.
+            step = AHEAD_VARIANCE_GAIN if ahead_variance or ticks > ahead + SETTLED else 1.0
+            ahead_variance += step * ((arrived - due) ** 2 - ahead_variance)
+        made = Smoothing(level, trend, variance, ahead_variance)
+        return msgspec.structs.replace(made, forecasts=(*self.forecasts, made.forecast(ahead - 1))[-ahead:])
+
+    def _followed(self, arrived: float, ticks: int, gains: tuple[float, float]) -> tuple[float, float, float]:
+        """(level, trend, variance) with these arrivals; a jump is a new level."""
+        if not ticks:
+            return arrived, 0.0, max(arrived, 1.0)
+        before = max(0.0, self.level + self.trend)
+        error = arrived - before
+        if error**2 > SHIFT**2 * max(self.variance, before, LEAST_VARIANCE) and ticks > SETTLED:
+            return arrived, 0.0, max(self.variance, arrived)
+        of_level, of_trend = gains
+        variance = self.variance + VARIANCE_GAIN * (error**2 - self.variance)
+        return max(0.0, before + of_level * error), self.trend + of_trend * of_level * error, variance
 
 
 class Estimates(msgspec.Struct, frozen=True):
     """Everything that is learned, in events and intervals.
 
     ``steady``, ``quick``: forecasts with small and with large gains. ``jumps``: of the load, with its peak. ``peaks``:
-    at the time of each forecast.
-    ``surprised_until``: late events up to this tick are of a load that was beyond forecast and peak when a replica had
-    to be requested for it. ``shares``: of the arrivals, by partition. ``profile``: of the arrivals, by slot of the
-    interval.
+    at the time of each forecast. ``surprised_until``: late events up to this tick are of a load that was beyond
+    forecast and peak when a replica had to be requested for it. ``shares``: of the arrivals, by partition.
+    ``profile``: of the arrivals, by slot of the interval.
     """
 
     ticks: int = 0
@@ -146,21 +145,17 @@ class Estimates(msgspec.Struct, frozen=True):
         """
         by_partition = [sum(each) for each in slots]
         arrived, ticks = sum(by_partition), self.ticks + 1
-        peaks, surprised_until, missed_by = self.peaks[-ahead:], max(self.surprised_until, ahead), None
-        steady, quick = self.steady, self.quick
-        if (due := steady.due(ahead)) is not None:
-            missed_by, known = arrived - due, max(due, peaks[0])
+        surprised_until, missed_by = max(self.surprised_until, ahead), None
+        if (due := self.steady.due(ahead)) is not None:
+            missed_by, known = arrived - due, max(due, self.peaks[-ahead])
             if arrived > known + max(BEYOND * known, 4 * sqrt(max(known, 1.0))):
                 surprised_until = ticks + SETTLING
         jumps = self.jumps.updated(float(arrived), missed_by, ticks, ahead)
-        told = missed_by is not None and not (in_time and ticks <= jumps.calm_until)
-        followed = []
-        for each, gains in ((steady, STEADY), (quick, QUICK)):
-            due = each.due(ahead) if told else None
-            first = self.ticks <= ahead + SETTLED
-            error = None if due is None else arrived - due
-            followed.append(each.followed(float(arrived), self.ticks, gains).learned(error, ahead, first=first))
-        steady, quick = followed
+        counts = not (in_time and ticks <= jumps.calm_until)
+        steady, quick = (
+            each.updated(float(arrived), self.ticks, ahead, gains, error_counts=counts)
+            for each, gains in ((self.steady, STEADY), (self.quick, QUICK))
+        )
         shares = self.shares if len(self.shares) == len(slots) else (1 / len(slots),) * len(slots)
         profile = self.profile
         if arrived:
@@ -177,7 +172,7 @@ class Estimates(msgspec.Struct, frozen=True):
             steady=steady,
             quick=quick,
             jumps=jumps,
-            peaks=(*(peaks[1 - ahead :] if ahead > 1 else ()), jumps.peak),
+            peaks=(*self.peaks, jumps.peak)[-ahead:],
             surprised_until=surprised_until,
             shares=shares,
             profile=profile,

@@ -516,7 +516,7 @@ def test_requests_are_remembered_until_their_replicas_join() -> None:
     asked = requests(asked, observed(20, 3, 1), 4)
     assert asked == (12,)
     assert requests(asked, observed(22, 4, 0), 4) == ()
-    assert requests((), observed(5, 1, 1), 2) == (5,)  # one that nobody here has requested counts from now
+    assert requests((), observed(5, 1, 1), 2) == (5,)  # its request is unknown: as if it was now
 
 
 # --- backlogs and gaps -----------------------------------------------------------------------------------------------

@@ -297,6 +297,12 @@ def test_a_plan_with_fewer_groups_is_for_those_that_have_joined_and_then_for_the
     assert fleet.replicas.named_by((), everyone) == everyone
 
 
+def test_a_plan_names_all_that_have_joined_also_if_it_has_fewer_groups() -> None:
+    # Who holds most of a group gets it: a plan that left one of them out could move its partitions for nothing.
+    everyone = ["pay-1", "pay-2", "pay-3"]
+    assert Fleet(joined=3).replicas.named_by(((0,), (1,)), everyone) == everyone
+
+
 def test_a_process_that_restarted_unseen_joins_by_the_report_it_made_meanwhile() -> None:
     """The watch was broken from 2 s on: what it shows until 6 s is the process that ended at 3 s."""
     fleet = Fleet(joined=1)
