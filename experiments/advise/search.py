@@ -104,9 +104,9 @@ class Search:
     def _chosen_again(self, spaces: Sequence[Space], proofs: list[Proof]) -> list[Proof]:
         """Where the rest is harder than the first part, what is proven has fewer late events on the first part than the
         settings that were refined there. Settings with fewer are refined there now, and proven, for as long as they
-        cost about as much there as the proven one. Only on short parts.
+        cost about as much there as the proven one.
         """
-        for late in () if any(self._trials.parts[part].is_long for part in PARTS) else SAFER:
+        for late in SAFER if self._choosing_again_pays(spaces, _best(proofs)) else ():
             if (best := _best(proofs)) is None:
                 break
             most = CLOSE * self._choice.tried(best.scaler)[best.setting].replica_minutes
@@ -119,6 +119,18 @@ class Search:
                 proofs += self._prove(new[:FURTHER], limits)
             proofs = self._confirmed(proofs)
         return proofs
+
+    def _choosing_again_pays(self, spaces: Sequence[Space], best: Proof | None) -> bool:
+        """Always on short parts. Trials on long ones take more time: only where the proven setting is far dearer on the
+        first part than the cheapest that keeps the share there, and never where that part was searched on an excerpt.
+        """
+        parts = self._trials.parts
+        if best is None or "excerpt" in parts:
+            return False
+        if not any(parts[part].is_long for part in PARTS):
+            return True
+        cheapest = min(self._choice.costs(space.scaler) for space in spaces)
+        return self._choice.tried(best.scaler)[best.setting].replica_minutes > CLOSE * cheapest
 
     def _confirmed(self, proofs: Sequence[Proof]) -> list[Proof]:
         """The cheapest proven one by all seeds, then the next one, until the cheapest of all keeps the share on their

@@ -273,7 +273,8 @@ def test_settings_far_from_the_share_by_the_first_seed_are_not_tried_by_others()
     assert min(replicas_of(each.setting) for each in land.asked if each.seed == 2) >= 2.0
 
 
-def test_where_the_rest_is_harder_safer_settings_are_chosen_again() -> None:
+@pytest.mark.parametrize("minutes", [5, 30], ids=["short", "long"])
+def test_where_the_rest_is_harder_safer_settings_are_chosen_again(minutes: int) -> None:
     # A dear fleet is proven. Of "any", the first part keeps 99.4 % with 2.6 replicas and all with 3.4; the rest needs
     # 3.44, which is far from the cheapest that meets the SLO on the first part.
     space, dear = Space("any", {"replicas": (2.0, 2.5, 4.2)}, ()), Space("dear", {}, ())
@@ -285,10 +286,22 @@ def test_where_the_rest_is_harder_safer_settings_are_chosen_again() -> None:
         kept = 1.0 if replicas > 3.4 else 0.994 if replicas > 2.55 else 0.9
         return kept if each.part == "first" else 1.0 if replicas > 3.44 else 0.9, replicas
 
-    _, search = searched(does, {"first": 5, "rest": 5})
+    _, search = searched(does, {"first": minutes, "rest": minutes})
     search.choose([space, dear])
     best = search.prove([space, dear])[0]
     assert (best.scaler, best.met) == ("any", True) and best.cost < 3.6
+
+
+@pytest.mark.parametrize(("minutes", "again"), [(5, True), (30, False)], ids=["short", "long"])
+def test_on_long_parts_safer_settings_are_chosen_only_where_the_proven_one_is_far_dearer(
+    minutes: int, again: bool
+) -> None:
+    # The rest needs 2.7 replicas, hardly more than the 2.6 of the first part.
+    land, search = searched(enough({"first": 2.6, "rest": 2.7}), {"first": minutes, "rest": minutes})
+    search.choose([SPACE])
+    chosen = {each for each in land.asked if each.part == "first" and each.seed == 1}
+    assert search.prove([SPACE])[0].met
+    assert ({each for each in land.asked if each.part == "first" and each.seed == 1} != chosen) is again
 
 
 def test_a_setting_that_fails_by_some_further_seeds_is_not_tried_by_the_others() -> None:
