@@ -46,6 +46,8 @@ REGRET: Final = 0.25
 """Fewer replicas, where a rebalance is long, get this part of the cost that they would have saved by now as a credit:
 the longer they would have been enough, the longer they will be.
 """
+BESIDE_JUMPS: Final = 0.75
+"""Of the late events that the price aims at, those that it may use where jumps are expected, which need the others."""
 REMEMBERED: Final = 9
 """Scale-ins or jumps whose late events count."""
 MOST_BUSY: Final = 0.97
@@ -156,7 +158,8 @@ class NewsvendorState(RateState, frozen=True):
 class NewsvendorParameters(StreamParameters):
     """``slo_share`` of the events is to take ``slo_s`` at most. ``price_s`` fixes λ in replica-seconds per late event;
     None: it is found from the share. ``service_rate_per_s``, ``start_up_s`` and ``rebalance_time_s`` (medians) count
-    until they are measured; with ``calibrate`` false they always do.
+    until they are measured; with ``calibrate`` false they always do. ``peak_rate_per_s``: arrivals per second that may
+    come at any time, without warning; None: such loads are learned from the first jump or fall on.
     """
 
     candidates: ClassVar[Mapping[str, Values]] = {
@@ -170,6 +173,7 @@ class NewsvendorParameters(StreamParameters):
     cooperative: bool = False
     price_s: Positive | None = None
     calibrate: bool = True
+    peak_rate_per_s: Positive | None = None
 
     @property
     def configured(self) -> Believed:
@@ -479,6 +483,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             return hold(observed.fleet, str(reason)), msgspec.structs.replace(state, beliefs=beliefs)
         elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s
         known = state.estimates if elapsed < GAP else state.estimates.after_gap()
+        known = known.announced((p.peak_rate_per_s or 0.0) * p.decision_interval_s)
         estimates = known.updated(slots, fleet.ahead, in_time=fleet.answers_bursts(known))
         insured = estimates.jumps.rate > 0 and not fleet.answers_bursts(estimates)
         late = state.late.updated(observed, estimates, fleet.after_rebalance(estimates), insured=insured)
@@ -489,6 +494,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             fleet.start_up,
             smallest=tick.replicas <= 1,
             clump=CLUMP if fleet.long_pause else 1.0,
+            part=BESIDE_JUMPS if insured else 1.0,
         )
         learned = msgspec.structs.replace(
             state,
@@ -691,6 +697,7 @@ def terms(
         "horizon_s": outlook.fleet.horizon * p.decision_interval_s,
         **({"scale_in_ratio": outlook.scale_in} if outlook.fleet.long_pause else {}),
         **({"jump_ratio": outlook.jump} if e.jumps.rate else {}),
+        **({"peak_rate_per_s": p.peak_rate_per_s} if p.peak_rate_per_s else {}),
         **({"least_price_s": least * p.decision_interval_s} if least else {}),
     }
 
@@ -722,10 +729,13 @@ def cannot(late: LateEvents, observed: StreamObservation, p: NewsvendorParameter
     said = "".join(
         (f"{first} of {observed.finished} events were late {why}", *(f", and {n} {each}" for n, each in others))
     )
-    fixed = "; a fixed number of replicas has no rebalances" if stopped > unforeseen else ""
+    if stopped > unforeseen:
+        way_out = "; a fixed number of replicas has no rebalances"
+    else:
+        way_out = "" if p.peak_rate_per_s else "; --set newsvendor.peak_rate_per_s=RATE announces such a load"
     return (
         f"no number of replicas that follows from the load can meet this: {said}; "
-        f"the contract allows {allowed:.0f}{fixed}"
+        f"the contract allows {allowed:.0f}{way_out}"
     )
 
 

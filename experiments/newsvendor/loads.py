@@ -15,7 +15,7 @@ import numpy as np
 from experiments import scheduled_scaler
 from experiments.experiment import Experiment, Options
 from experiments.newsvendor.phases import tick_phase_s
-from experiments.newsvendor.tables import NewsvendorSettings
+from experiments.newsvendor.tables import NewsvendorSettings, peak_rate_per_s
 from experiments.paper import UNKNOWN, Cells, PaperTable, Request
 from experiments.processes import Remembered
 from experiments.run_result import simulate
@@ -130,11 +130,14 @@ def share_of(run: FinishedRun) -> float:
 
 
 @Remembered
-def play(number: int) -> Played:
-    """One load, by its number, which is the run's seed too. What was not kept is played with the largest fleet."""
+def play(number: int, announced: bool = False) -> Played:
+    """One load, by its number, which is the run's seed too. What was not kept is played with the largest fleet.
+    ``announced``: newsvendor is told the largest rate.
+    """
     load = Load.drawn(number)
     experiment = load.experiment()
-    run = simulate(experiment, OWN, Options(world="sim", seed=number, tick_phase_s=load.phase_s()))
+    told = {OWN: {"peak_rate_per_s": str(peak_rate_per_s(experiment))}} if announced else {}
+    run = simulate(experiment, OWN, Options(world="sim", seed=number, tick_phase_s=load.phase_s(), settings=told))
     played = Played(load, share_of(run), run.replica_minutes(), refusal(run))
     if played.result == "kept":
         return played
@@ -157,7 +160,7 @@ def loads(request: Request) -> Iterator[Played]:
     parts = [range(first, min(first + AT_ONCE, end)) for first in range(s.first, end, AT_ONCE)]
     played: list[Played] = []
     for part in request.each(parts, lambda each: f"loads {each[0]} to {each[-1]}"):
-        played += play.each([(number,) for number in part])
+        played += play.each([(number, s.announced) for number in part])
     order = ("missed", "refused", "kept")
     yield from sorted(played, key=lambda each: (order.index(each.result), each.share))
 

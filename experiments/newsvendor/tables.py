@@ -95,8 +95,9 @@ def system_of(name: str) -> dict[str, str]:
 class NewsvendorSettings(Settings, frozen=True, kw_only=True):
     """``penstock paper newsvendor``. ``rounds`` of bisection for each rival and tick phase; ``experiments``,
     ``systems`` and ``shares`` separated by commas; ``file``: of cells, which are read from it if they are there and
-    appended if they are not. Table ``functions`` reads only ``seeds``, ``pipelines`` and ``rivals``.
-    Table ``queues`` reads only ``seeds``, table ``loads`` only ``first`` and ``loads``.
+    appended if they are not. ``announced``: newsvendor is told the largest rate of each load, its ``peak_rate_per_s``.
+    Table ``functions`` reads only ``seeds``, ``pipelines`` and ``rivals``.
+    Table ``queues`` reads only ``seeds``, table ``loads`` only ``first``, ``loads`` and ``announced``.
     """
 
     seeds: tuple[int, ...] = (11, 12, 13, 14, 15)
@@ -105,6 +106,7 @@ class NewsvendorSettings(Settings, frozen=True, kw_only=True):
     systems: str = "default,instant"
     shares: str = "0.99,0.999"
     file: str = ""
+    announced: bool = False
     pipelines: Annotated[
         str, msgspec.Meta(description="Table functions: one or more of them, separated by commas.")
     ] = "document,synthetic,matrix"
@@ -165,11 +167,12 @@ class CellResult(NamedTuple):
         return "won" if self.found[0].share >= self.cell.share else "kept by none"
 
 
-class MeasuredCell(msgspec.Struct):
-    """A line of a file of cells."""
+class MeasuredCell(msgspec.Struct, omit_defaults=True):
+    """A line of a file of cells. ``announced``: newsvendor was told the largest rate."""
 
     seeds: tuple[int, ...]
     result: CellResult
+    announced: bool = False
 
 
 @cache
@@ -184,9 +187,13 @@ def run(experiment: str, system: str, seed: int, phase_s: float, scaler: str, gi
     return slo_share(np.round(response_s, 9), BY_NAME[experiment].slo_s), finished.replica_minutes()
 
 
-def runs(cell: Cell, seeds: Sequence[int], phase_s: float, scaler: str, threshold: float | None) -> Found:
-    """A scaler's runs on all seeds."""
+def runs(
+    cell: Cell, seeds: Sequence[int], phase_s: float, scaler: str, threshold: float | None, *, announced: bool = False
+) -> Found:
+    """A scaler's runs on all seeds; a rival has a ``threshold``. ``announced``: newsvendor is told the largest rate."""
     given: tuple[Any, ...] = (("slo_share", cell.share),)
+    if announced:
+        given += (("peak_rate_per_s", peak_rate_per_s(BY_NAME[cell.experiment])),)
     if threshold is not None:
         given = (("f_up", threshold), ("f_down", NARROW * threshold), ("hold_s", 0))
     shares, minutes = zip(
@@ -231,6 +238,12 @@ def tuned(cell: Cell, s: NewsvendorSettings, scaler: str, most_minutes: float = 
     return best(cell.share, found)
 
 
+def peak_rate_per_s(experiment: Experiment) -> float:
+    """The largest rate of its load, in whole seconds."""
+    load = parse_workload(experiment.workload)
+    return max(float(load.rate_at(float(at_s))) for at_s in range(int(load.duration_s)))
+
+
 def phase_of(cell: Cell) -> float:
     """The tick phase by rule."""
     system = msgspec.convert(system_of(cell.system), StreamSystem, strict=False)
@@ -256,31 +269,30 @@ def contract(request: Request) -> Iterator[CellResult]:
         if name not in BY_NAME:
             raise unknown("load", name, BY_NAME, f"choose of {', '.join(BY_NAME)}")
     cells = [Cell(*each) for each in product(names, systems, shares)]
-    known = known_cells(Path(s.file), s.seeds) if s.file else {}
+    known = known_cells(Path(s.file), s) if s.file else {}
     results = [known[cell] for cell in cells if cell in known]
     for cell in request.each([each for each in cells if each not in known]):
         results.append(compared(cell, s))
         if s.file:
             with Path(s.file).open("ab") as file:
-                file.write(msgspec.json.encode(MeasuredCell(s.seeds, results[-1])) + b"\n")
+                file.write(msgspec.json.encode(MeasuredCell(s.seeds, results[-1], s.announced)) + b"\n")
     yield from sorted(results, key=lambda each: not each.lost)
 
 
 def compared(cell: Cell, s: NewsvendorSettings) -> CellResult:
     """newsvendor beside each rival and the bound."""
-    own = runs(cell, s.seeds, phase_of(cell), "newsvendor", None)
+    own = runs(cell, s.seeds, phase_of(cell), "newsvendor", None, announced=s.announced)
     most_minutes = DEARER * own.cost if own.share >= cell.share else inf
     rivals = [tuned(cell, s, rival, most_minutes) for rival in RIVALS]
     least = [least_of(cell, seed) for seed in s.seeds] if BY_NAME[cell.experiment].arrivals == "burst" else []
     return CellResult(cell, [own, *rivals], float(np.mean(least)) if least else None)
 
 
-def known_cells(file: Path, seeds: Sequence[int]) -> dict[Cell, CellResult]:
-    """The cells of a file that were measured on these seeds; none if it does not exist yet."""
-
+def known_cells(file: Path, s: NewsvendorSettings) -> dict[Cell, CellResult]:
+    """The cells of a file that were measured on these seeds and with what newsvendor is told; none without a file."""
     lines = file.read_bytes().splitlines() if file.exists() else []
     read = [msgspec.json.decode(line, type=MeasuredCell) for line in lines]
-    return {each.result.cell: each.result for each in read if each.seeds == tuple(seeds)}
+    return {each.result.cell: each.result for each in read if (each.seeds, each.announced) == (s.seeds, s.announced)}
 
 
 def least_of(cell: Cell, seed: int) -> float:

@@ -133,6 +133,11 @@ class Estimates(msgspec.Struct, frozen=True):
         """Time from the last burst to now."""
         return 1 - (self.profile.index(max(self.profile)) + 0.5) / ARRIVAL_SLOTS
 
+    def announced(self, peak: float) -> "Estimates":
+        """With a load that may come at any time; 0 for none."""
+        jumps = self.jumps.announce(peak)
+        return self if jumps is self.jumps else msgspec.structs.replace(self, jumps=jumps)
+
     def after_gap(self) -> "Estimates":
         """Without the forecasts that were made before a gap in the readings: their errors say nothing about jumps."""
         steady, quick = (msgspec.structs.replace(each, forecasts=()) for each in (self.steady, self.quick))
@@ -172,7 +177,7 @@ class Estimates(msgspec.Struct, frozen=True):
             steady=steady,
             quick=quick,
             jumps=jumps,
-            peaks=(*self.peaks, jumps.peak)[-ahead:],
+            peaks=(*self.peaks, max(jumps.peak, jumps.announced))[-ahead:],
             surprised_until=surprised_until,
             shares=shares,
             profile=profile,

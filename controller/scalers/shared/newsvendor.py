@@ -110,11 +110,12 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         *,
         smallest: bool = False,
         clump: float = 1.0,
+        part: float = 1.0,
     ) -> "CumulativePrice":
         """With new counts; unknown ones leave the price as it is. ``start_up``: of a replica, in intervals.
         ``smallest``: the fleet has one replica, where no late events say little about the price that a larger load
         needs; the longer a start-up, the slower it falls. ``clump``: late events that come together, of which the more
-        are left over in the end.
+        are left over in the end. ``part``: of the late events that are allowed, those that this price may use.
         """
         first = first_price(slo_share)
         value = self.value if self.value is not None else first
@@ -123,7 +124,7 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         done, missed, readings = max(0, finished - self.finished), max(0, late - self.late), self.readings + 1
         usual = self.usual + max(1 / SETTLING_TICKS, 1 / readings) * (done - self.usual)
         so_far = (1 - slo_share) * finished
-        allowed = part_to_use(so_far / clump) * (1 - slo_share)
+        allowed = part * part_to_use(so_far / clump) * (1 - slo_share)
         owed = self.owed + missed / allowed - done
         step = clip(owed / max(1.0, usual), -1.5, 25.0)
         if smallest and step < 0:

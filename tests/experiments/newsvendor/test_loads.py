@@ -34,10 +34,11 @@ def test_the_table_has_missed_loads_first_and_counts_refused_ones_apart(monkeypa
 
     class Plays:
         @staticmethod
-        def each(calls: list[tuple[int]]) -> list[Played]:
+        def each(calls: list[tuple[int, bool]]) -> list[Played]:
             return [
                 Played(Load.drawn(number), shares[number], 20.0, "a jump" if number == 2 else "", 0.999)
-                for (number,) in calls
+                for number, announced in calls
+                if not announced
             ]
 
     monkeypatch.setattr(table, "play", Plays)
@@ -57,3 +58,9 @@ def test_a_load_is_played_with_the_largest_fleet_too_when_it_is_not_kept(monkeyp
     assert played.result == "missed"
     assert played.all_share is not None and played.all_share > 0.999
     assert 5 < played.minutes < 10 * len(played.load.weights)
+
+
+def test_a_load_that_jumps_early_is_kept_where_its_peak_is_announced() -> None:
+    untold, told = (table.play(3, announced) for announced in (False, True))
+    assert untold.result == "refused"
+    assert told.result == "kept"

@@ -73,6 +73,34 @@ def test_a_cell_is_measured_once_and_then_read_from_the_file(
     assert len(measured) == 6
 
 
+def test_cells_with_an_announced_peak_are_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def compared(cell: Cell, s: NewsvendorSettings) -> CellResult:
+        measured.append(s.announced)
+        return CellResult(cell, [found("newsvendor", 0.991, 25.0), found("linear", 0.992, 26.0)], None)
+
+    monkeypatch.setattr(tables, "compared", compared)
+    for announced in (False, True, False, True):
+        settings = NewsvendorSettings(
+            experiments="step", systems="2/0.5", shares="0.99", file=str(tmp_path / "cells.jsonl"), announced=announced
+        )
+        assert len(list(tables.contract(Request(settings=settings)))) == 1
+    assert measured == [False, True]
+
+
+def test_an_announced_peak_keeps_a_contract_that_one_unforeseen_step_breaks() -> None:
+    cell = Cell("step", "10/0.5", 0.99)
+    assert tables.peak_rate_per_s(tables.BY_NAME["step"]) == 300.0
+    untold, told = (
+        tables.runs(cell, (1,), tables.phase_of(cell), "newsvendor", None, announced=announced)
+        for announced in (False, True)
+    )
+    assert untold.share < 0.98
+    assert told.share >= 0.99
+    assert told.cost < 0.9 * 50  # five replicas all the time cost 50
+
+
 @pytest.mark.parametrize(("name", "near"), [("stp", "step"), ("on-of", "on-off")])
 def test_an_unknown_load_is_refused_with_the_nearest_name(name: str, near: str) -> None:
     with pytest.raises(PenstockError, match=near):

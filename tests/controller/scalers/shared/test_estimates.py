@@ -56,6 +56,16 @@ def test_shares_of_a_skewed_topic_are_learned() -> None:
     assert estimates.shares == pytest.approx((0.6, 0.2, 0.2), abs=0.01)
 
 
+def test_a_load_that_was_announced_is_no_surprise() -> None:
+    def surprised(announced: float) -> bool:
+        estimates = Estimates()
+        for load in [100] * 60 + [300]:
+            estimates = estimates.announced(announced).updated([[*(0,) * 19, load]], 3)
+        return estimates.ticks <= estimates.surprised_until
+
+    assert [surprised(peak) for peak in (0.0, 200.0, 300.0)] == [True, True, False]
+
+
 def test_a_jump_to_the_peak_is_remembered() -> None:
     estimates = Estimates()
     for second in range(60):

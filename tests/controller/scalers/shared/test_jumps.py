@@ -7,15 +7,25 @@ from math import pi, sin
 import msgspec
 import pytest
 
-from controller.scalers.shared.jumps import JUMP_AIM, LEAST_PART, MEMORY_TICKS, REPAID_TICKS, STEPS, JumpPrice, Jumps
-from controller.scalers.shared.newsvendor import LARGEST_PRICE, first_price
+from controller.scalers.shared.jumps import (
+    ANNOUNCED_TICKS,
+    JUMP_AIM,
+    LEAST_PART,
+    MEMORY_TICKS,
+    REPAID_TICKS,
+    STEPS,
+    UNUSED,
+    JumpPrice,
+    Jumps,
+)
+from controller.scalers.shared.newsvendor import AIM, first_price
 
 FIRST = first_price(0.99)
 
 
-def watched(loads: Iterable[float], ahead: int = 1) -> Jumps:
+def watched(loads: Iterable[float], ahead: int = 1, announced: float = 0.0) -> Jumps:
     """After these loads, each of which was forecast to be as the one ``ahead`` intervals before."""
-    jumps, seen = Jumps(), list[float]()
+    jumps, seen = Jumps().announce(announced), list[float]()
     for tick, load in enumerate(loads, 1):
         jumps = jumps.updated(load, load - seen[-ahead] if len(seen) >= ahead else None, tick, ahead)
         seen.append(load)
@@ -67,6 +77,30 @@ def test_what_was_long_ago_fades() -> None:
     assert watched(jumped).rate == pytest.approx(watched(jumped[:100]).rate, rel=0.01)  # neither one more nor one less
 
 
+def test_an_announced_peak_is_expected_before_any_jump_and_does_not_fade() -> None:
+    quiet = watched([100.0] * 200, announced=300.0)
+    assert (quiet.peak, quiet.reach) == (100.0, 300.0)
+    assert quiet.rate == pytest.approx(1 / (ANNOUNCED_TICKS + 200), rel=0.05)
+    assert watched([100.0] * int(2 * MEMORY_TICKS), announced=300.0).reach == 300.0
+    assert watched([100.0] * 200).rate == 0.0
+
+
+def test_from_the_first_jump_or_fall_on_an_announced_peak_is_expected_as_often_as_it_comes() -> None:
+    for loads in ([100.0] * 100 + [300.0], [300.0] * 100 + [100.0]):
+        assert watched(loads, announced=300.0).rate == pytest.approx(watched(loads).rate, rel=0.01)
+    late = [100.0] * 2000 + [300.0]
+    assert watched(late, announced=300.0).rate == pytest.approx(1 / 2000, rel=0.2)
+
+
+def test_what_is_announced_late_or_again_keeps_what_was_learned() -> None:
+    jumps = watched(([300.0] * 60 + [60.0] * 60) * 4)
+    told = jumps.announce(500.0)
+    assert (told.rises, told.below, told.reach) == (jumps.rises, jumps.below, 500.0)
+    assert told.announce(500.0) is told
+    assert jumps.announce(0.0) is jumps
+    assert told.announce(0.0).announced == 0.0
+
+
 def expecting(late: tuple[float, ...], arrived: float = 200.0) -> JumpPrice:
     """After a minute of the same expectations."""
     price = JumpPrice()
@@ -84,8 +118,12 @@ def test_no_price_is_asked_for_where_jumps_make_few_events_late_and_nothing_is_o
     assert JumpPrice().least(0.99, None, None) == 0.0
 
 
-def test_while_late_events_are_owed_the_first_price_is_the_least() -> None:
-    assert expecting((0.0,) * len(STEPS)).least(0.99, 10_000, 100) == pytest.approx(FIRST)
+def test_the_more_of_the_contract_is_used_the_nearer_is_the_first_price() -> None:
+    none_by_jumps = expecting((0.0,) * len(STEPS))
+    assert none_by_jumps.least(0.99, 10_000, 100) == pytest.approx(FIRST)
+    assert none_by_jumps.least(0.99, 10_000, int(100 * UNUSED)) == 0.0
+    halfway = none_by_jumps.least(0.99, 10_000, round(100 * (UNUSED + AIM) / 2))
+    assert halfway == pytest.approx(FIRST / 2)
 
 
 def test_the_least_price_leaves_as_many_late_events_to_jumps_as_the_contract_does() -> None:
@@ -109,10 +147,11 @@ def test_what_is_owed_is_repaid_over_minutes_and_never_takes_all() -> None:
 
 
 def test_it_has_a_largest_value() -> None:
-    assert expecting((100.0,) * len(STEPS)).least(0.99, 10_000, 5000) == pytest.approx(STEPS[-1] * FIRST)
-    assert expecting((100.0,) * len(STEPS)).least(0.9999, 10_000, 5000) == LARGEST_PRICE
+    for share in (0.99, 0.999):
+        least = expecting((100.0,) * len(STEPS)).least(share, 10_000, 5000)
+        assert least == pytest.approx(STEPS[-1] * first_price(share))
 
 
 def test_state_survives_json() -> None:
-    for state in (watched([300.0] * 60 + [60.0] * 60), expecting(FALLING)):
+    for state in (watched([300.0] * 60 + [60.0] * 60), watched([60.0], announced=90.0), expecting(FALLING)):
         assert msgspec.json.decode(msgspec.json.encode(state), type=type(state)) == state
