@@ -158,8 +158,8 @@ class NewsvendorState(RateState, frozen=True):
 class NewsvendorParameters(StreamParameters):
     """``slo_share`` of the events is to take ``slo_s`` at most. ``price_s`` fixes λ in replica-seconds per late event;
     None: it is found from the share. ``service_rate_per_s``, ``start_up_s`` and ``rebalance_time_s`` (medians) count
-    until they are measured; with ``calibrate`` false they always do. ``peak_rate_per_s``: arrivals per second that may
-    come at any time, without warning; None: such loads are learned from the first jump or fall on.
+    until they are measured; with ``calibrate`` false they always do. ``announced_peak_per_s``: arrivals per second that
+    may come at any time, without warning; None: such loads are learned from the first jump or fall on.
     """
 
     candidates: ClassVar[Mapping[str, Values]] = {
@@ -173,7 +173,7 @@ class NewsvendorParameters(StreamParameters):
     cooperative: bool = False
     price_s: Positive | None = None
     calibrate: bool = True
-    peak_rate_per_s: Positive | None = None
+    announced_peak_per_s: Positive | None = None
 
     @property
     def configured(self) -> Believed:
@@ -483,7 +483,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             return hold(observed.fleet, str(reason)), msgspec.structs.replace(state, beliefs=beliefs)
         elapsed = inf if state.read_s is None else (observed.time_s - state.read_s) / p.decision_interval_s
         known = state.estimates if elapsed < GAP else state.estimates.after_gap()
-        known = known.announced((p.peak_rate_per_s or 0.0) * p.decision_interval_s)
+        known = known.announced((p.announced_peak_per_s or 0.0) * p.decision_interval_s)
         estimates = known.updated(slots, fleet.ahead, in_time=fleet.answers_bursts(known))
         insured = estimates.jumps.rate > 0 and not fleet.answers_bursts(estimates)
         late = state.late.updated(observed, estimates, fleet.after_rebalance(estimates), insured=insured)
@@ -697,7 +697,7 @@ def terms(
         "horizon_s": outlook.fleet.horizon * p.decision_interval_s,
         **({"scale_in_ratio": outlook.scale_in} if outlook.fleet.long_pause else {}),
         **({"jump_ratio": outlook.jump} if e.jumps.rate else {}),
-        **({"peak_rate_per_s": p.peak_rate_per_s} if p.peak_rate_per_s else {}),
+        **({"announced_peak_per_s": p.announced_peak_per_s} if p.announced_peak_per_s else {}),
         **({"least_price_s": least * p.decision_interval_s} if least else {}),
     }
 
@@ -732,7 +732,7 @@ def cannot(late: LateEvents, observed: StreamObservation, p: NewsvendorParameter
     if stopped > unforeseen:
         way_out = "; a fixed number of replicas has no rebalances"
     else:
-        way_out = "" if p.peak_rate_per_s else "; --set newsvendor.peak_rate_per_s=RATE announces such a load"
+        way_out = "" if p.announced_peak_per_s else "; --set newsvendor.announced_peak_per_s=RATE announces such a load"
     return (
         f"no number of replicas that follows from the load can meet this: {said}; "
         f"the contract allows {allowed:.0f}{way_out}"

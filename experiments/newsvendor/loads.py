@@ -15,7 +15,7 @@ import numpy as np
 from experiments import scheduled_scaler
 from experiments.experiment import Experiment, Options
 from experiments.newsvendor.phases import tick_phase_s
-from experiments.newsvendor.tables import NewsvendorSettings, peak_rate_per_s
+from experiments.newsvendor.tables import NewsvendorSettings, peak_per_s
 from experiments.paper import UNKNOWN, Cells, PaperTable, Request
 from experiments.processes import Remembered
 from experiments.run_result import simulate
@@ -136,7 +136,7 @@ def play(number: int, announced: bool = False) -> Played:
     """
     load = Load.drawn(number)
     experiment = load.experiment()
-    told = {OWN: {"peak_rate_per_s": str(peak_rate_per_s(experiment))}} if announced else {}
+    told = {OWN: {"announced_peak_per_s": str(peak_per_s(experiment))}} if announced else {}
     run = simulate(experiment, OWN, Options(world="sim", seed=number, tick_phase_s=load.phase_s(), settings=told))
     played = Played(load, share_of(run), run.replica_minutes(), refusal(run))
     if played.result == "kept":

@@ -95,8 +95,8 @@ def system_of(name: str) -> dict[str, str]:
 class NewsvendorSettings(Settings, frozen=True, kw_only=True):
     """``penstock paper newsvendor``. ``rounds`` of bisection for each rival and tick phase; ``experiments``,
     ``systems`` and ``shares`` separated by commas; ``file``: of cells, which are read from it if they are there and
-    appended if they are not. ``announced``: newsvendor is told the largest rate of each load, its ``peak_rate_per_s``.
-    Table ``functions`` reads only ``seeds``, ``pipelines`` and ``rivals``.
+    appended if they are not. ``announced``: newsvendor is told the largest rate of each load
+    (``announced_peak_per_s``). Table ``functions`` reads only ``seeds``, ``pipelines`` and ``rivals``.
     Table ``queues`` reads only ``seeds``, table ``loads`` only ``first``, ``loads`` and ``announced``.
     """
 
@@ -193,7 +193,7 @@ def runs(
     """A scaler's runs on all seeds; a rival has a ``threshold``. ``announced``: newsvendor is told the largest rate."""
     given: tuple[Any, ...] = (("slo_share", cell.share),)
     if announced:
-        given += (("peak_rate_per_s", peak_rate_per_s(BY_NAME[cell.experiment])),)
+        given += (("announced_peak_per_s", peak_per_s(BY_NAME[cell.experiment])),)
     if threshold is not None:
         given = (("f_up", threshold), ("f_down", NARROW * threshold), ("hold_s", 0))
     shares, minutes = zip(
@@ -238,7 +238,7 @@ def tuned(cell: Cell, s: NewsvendorSettings, scaler: str, most_minutes: float = 
     return best(cell.share, found)
 
 
-def peak_rate_per_s(experiment: Experiment) -> float:
+def peak_per_s(experiment: Experiment) -> float:
     """The largest rate of its load, in whole seconds."""
     load = parse_workload(experiment.workload)
     return max(float(load.rate_at(float(at_s))) for at_s in range(int(load.duration_s)))

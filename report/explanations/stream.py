@@ -130,7 +130,7 @@ NEWSVENDOR = Family(
         "variance of m = {variance}, of the forecast over a start-up = {ahead_variance}",
         "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",
         "jumps = {jumps} per interval, to {reach} events; the largest load was {peak}",
-        "{peak_rate_per_s} events/s are announced, which may come at any time",
+        "{announced_peak_per_s} events/s are announced, which may come at any time",
         "a jump makes {jump_ratio} times as many events late as expected",
         "the oldest waiting event is {oldest_s} s old",
         "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",

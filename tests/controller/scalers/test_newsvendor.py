@@ -617,15 +617,15 @@ def test_a_contract_is_refused_only_for_late_events_that_nothing_had_announced()
     refused = reason(unforeseen, 200)
     assert refused.startswith("no number of replicas that follows from the load can meet this: 200 of ")
     assert " events were late under loads beyond forecast and peak of a start-up (2 s) before; " in refused
-    assert refused.endswith("; --set newsvendor.peak_rate_per_s=RATE announces such a load")
+    assert refused.endswith("; --set newsvendor.announced_peak_per_s=RATE announces such a load")
     assert reason(unforeseen, 10) == ""  # the contract allows more
     seen_before = [400] * 20 + [50] * 40 + [400] * 3
     assert reason(seen_before, 200) == ""
 
 
 def test_an_announced_peak_keeps_more_replicas_before_any_jump_and_is_told() -> None:
-    def after_two_minutes(peak_rate_per_s: float | None) -> tuple[int, Decision]:
-        group = Group(make(start_up_s=10.0, peak_rate_per_s=peak_rate_per_s))
+    def after_two_minutes(announced_peak_per_s: float | None) -> tuple[int, Decision]:
+        group = Group(make(start_up_s=10.0, announced_peak_per_s=announced_peak_per_s))
         decisions = [group.tick(group.observe(evenly(60))) for _ in range(120)]
         return group.replicas, decisions[-1]
 
@@ -637,7 +637,7 @@ def test_an_announced_peak_keeps_more_replicas_before_any_jump_and_is_told() -> 
 
 
 def test_late_events_of_a_load_that_was_announced_are_no_reason_to_refuse() -> None:
-    group = Group(make(start_up_s=2.0, peak_rate_per_s=400.0))
+    group = Group(make(start_up_s=2.0, announced_peak_per_s=400.0))
     for load in [50] * 60 + [400] * 3:
         decision = group.tick(group.observe(evenly(load), late=200 if load == 400 else 0))
         assert "cannot" not in decision.why.get("payments", {})

@@ -91,7 +91,7 @@ def test_cells_with_an_announced_peak_are_others(tmp_path: Path, monkeypatch: py
 
 def test_an_announced_peak_keeps_a_contract_that_one_unforeseen_step_breaks() -> None:
     cell = Cell("step", "10/0.5", 0.99)
-    assert tables.peak_rate_per_s(tables.BY_NAME["step"]) == 300.0
+    assert tables.peak_per_s(tables.BY_NAME["step"]) == 300.0
     untold, told = (
         tables.runs(cell, (1,), tables.phase_of(cell), "newsvendor", None, announced=announced)
         for announced in (False, True)

@@ -66,7 +66,7 @@ TIMELINE = [
 SYMBOLS = {"t_iter", "tr_t", "f_up", "f_down", "t_r", "laxity_90", "avg", "cs", "ca"}
 """The papers' own, although they look like names of variables."""
 
-SETTINGS = {"peak_rate_per_s"}
+SETTINGS = {"announced_peak_per_s"}
 """Parameters that a sentence names as the way out."""
 
 SAID: dict[str, tuple[str, ...]] = {
