@@ -471,7 +471,7 @@ def with_settings(what: str, struct: AnyStruct, settings: Mapping[str, str]) -> 
         return msgspec.convert(values, type=type(struct), strict=False, from_attributes=True)
     except msgspec.ValidationError as error:
         given = ", ".join(f"{what}.{name}={value}" for name, value in settings.items())
-        raise PenstockError(f"--set {reason(what, settings, error) or f'{given}: {error}'}") from None
+        raise PenstockError(f"--set {reason(what, settings, error, type(struct)) or f'{given}: {error}'}") from None
 
 
 def _faults(experiment: Experiment, options: Options, duration_s: float) -> tuple[Fault, ...]:

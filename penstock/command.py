@@ -4,11 +4,12 @@ import errno
 import functools
 import inspect
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -143,9 +144,20 @@ def _tell(error: str) -> None:
     errors.print(Text.assemble(("error:", "bold red"), f" {error}"))
 
 
+WORDS: Final = (
+    (r"Input should be a valid integer\b.*", "expected a whole number"),
+    (r"Input should be a valid number\b.*", "expected a number"),
+    (r"Input should be greater than or equal to (\S+)", r"expected at least \1"),
+    (r"Input should be less than or equal to (\S+)", r"expected at most \1"),
+)
+"""Sentences about values of options, in the words of the other messages."""
+
+
 def _one_line(error: typer.TyperException) -> str:
     """What is wrong with a command's options or arguments, and which help has them."""
     said = " ".join(error.format_message().split()).rstrip(".")
+    for pattern, words in WORDS:
+        said = re.sub(pattern, words, said)
     context: typer.Context | None = getattr(error, "ctx", None)
     path = context.command_path if context is not None else app.info.name
     return f"{said[:1].lower()}{said[1:]}; see {path} --help"

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -39,20 +39,32 @@ def make_parameters(name: str, kind: type[Any], given: Mapping[str, Any]) -> Any
     try:
         return msgspec.convert(_with_entries(given), type=kind, strict=False)
     except (msgspec.ValidationError, ValueError) as error:
-        values = ", ".join(f"{name}.{key}={value}" for key, value in given.items())
-        raise PenstockError(reason(name, given, error) or f"{values}: {error}") from None
+        named = [key for key in given if re.search(rf"\b{re.escape(key)}\b", str(error))]
+        values = ", ".join(f"{name}.{key}={given[key]}" for key in named or given)
+        raise PenstockError(reason(name, given, error, kind) or f"{values}: {error}") from None
 
 
-def reason(name: str, given: Mapping[str, Any], error: Exception) -> str:
-    """Of a missing value or one of the wrong type, in the words of the command line; "" for any other error."""
+def reason(name: str, given: Mapping[str, Any], error: Exception, kind: type[Any] | None = None) -> str:
+    """Of a missing value, or of one that its type or limits exclude, in the words of the command line; "" for any other
+    error. ``kind`` names the choices of a parameter that has some.
+    """
     if missing := re.fullmatch(r"Object missing required field `(\w+)`", str(error)):
         key = f"{name}.{missing[1]}"
         return f"{key} has no value: set one (--set {key}=…), or give the parameter a default"
-    found = re.fullmatch(r"Expected `(.+)`, got `.+` - at `\$\.(\w+).*`", str(error))
+    own = re.match(r"(\w+)=", str(error))
+    if own is not None and own[1] in given:  # a dataclass names its value itself
+        return f"{name}.{error}"
+    found = re.fullmatch(r"(.+) - at `\$\.(\w+).*`", str(error))
     if found is None or found[2] not in given:
         return ""
-    expected = " or ".join(TYPES.get(kind.strip(), kind.strip()) for kind in found[1].split("|"))
-    return f"{name}.{found[2]}={given[found[2]]}: expected {expected}"
+    said, key = found.groups()
+    if wrong := re.fullmatch(r"Expected `(.+)`, got `.+`", said):
+        said = "expected " + " or ".join(TYPES.get(each.strip(), each.strip()) for each in wrong[1].split("|"))
+    elif limit := re.fullmatch(r"Expected `(\w+)` ([<>]=?) (\S+)", said):
+        said = f"expected {TYPES.get(limit[1], limit[1])} {limit[2]} {limit[3]}"
+    elif said.startswith("Invalid enum value") and kind is not None:
+        said = f"expected {' or '.join(map(str, get_args(get_type_hints(kind)[key])))}"
+    return f"{name}.{key}={given[key]}: {said}"
 
 
 def _with_entries(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,10 +4,13 @@ A class from a file is tried before a run: what fails in a trial call would fail
 fails holds.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from math import isclose
 from pathlib import Path
+from threading import Timer
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +32,8 @@ from penstock.runspec import ScalerSpec
 ScalerClass = type[Scaler[Any, Any]]
 
 GROUP: Final = "penstock.scalers"
+LONG_TRIAL_S: Final = 5.0
+"""A scaler that decides for longer is named while it does."""
 
 
 def scaler_classes() -> dict[str, ScalerClass]:
@@ -133,13 +138,27 @@ def validate(kind: ScalerClass, spec: ScalerSpec) -> ScalerClass:
         state = msgspec.json.decode(msgspec.json.encode(scaler.start(1)), type=kind.State)
         for title, observation in _trials(kind.fleets, scaler.period_s):
             doing = f"decides on {title}"
-            answer = scaler.decide(observation, state)
+            with _told_if_long(f"{spec.file}: scaler {kind.name} {doing}, a trial before the run,"):
+                answer = scaler.decide(observation, state)
             if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], Decision)):
                 raise TypeError(f"decide answers {answer!r:.60}, expected a Decision and a state")
             state = msgspec.json.decode(msgspec.json.encode(answer[1]), type=kind.State)
     except Exception as error:
         raise failure(spec.file, f"scaler {kind.name}", doing, error) from error
     return kind
+
+
+@contextmanager
+def _told_if_long(doing: str) -> Iterator[None]:
+    """A ``decide`` that never returns says nothing itself."""
+    text = f"{doing} for more than {LONG_TRIAL_S:g} s\n"
+    timer = Timer(LONG_TRIAL_S, lambda: sys.stderr.write(text))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _check_members(kind: ScalerClass, file: str) -> None:

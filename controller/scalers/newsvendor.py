@@ -280,7 +280,7 @@ class Loads(NamedTuple):
     def of(cls, group_of: Ints, shares: Sequence[float], lags: Sequence[float]) -> "Loads":
         """From the group of each partition, one row a grouping."""
         # Methods of arrays: the functions of NumPy take as long again for as few partitions as most topics have.
-        sizes = (group_of.max(axis=1) + 1).clip(1)
+        sizes = np.maximum(group_of.max(axis=1) + 1, 1)
         ends = sizes.cumsum()
         first, total = ends - sizes, int(ends[-1])
         flat = group_of + first[:, None]

@@ -25,8 +25,9 @@ def replicas_for_load(current_load_per_s: float, target_per_replica_per_s: float
 @dataclass(frozen=True)
 class RpsParameters(Parameters):
     """The target of a fleet is ``target_by_fleet_per_s``, else ``target_per_replica_per_s``, else ρ times the measured
-    service rate. The paper prints no targets; it finds them with a load generator that saturates one replica, so ρ is 1
-    (A18). With AMESoS' and DwP's 0.7 it is another scaler.
+    service rate, or ``service_rate_per_s`` while none is: offsets of a topic give none. The paper prints no targets; it
+    finds them with a load generator that saturates one replica, so ρ is 1 (A18). With AMESoS' and DwP's 0.7 it is
+    another scaler.
     """
 
     candidates: ClassVar[Mapping[str, Candidates]] = {
@@ -36,6 +37,7 @@ class RpsParameters(Parameters):
     target_per_replica_per_s: Positive | None = None
     target_by_fleet_per_s: Mapping[str, Positive] = field(default_factory=dict)
     rho: PositiveShare = 1.0
+    service_rate_per_s: Positive | None = None
     decision_interval_s: Positive = 2.5
 
 
@@ -63,11 +65,12 @@ class Rps(SingleFleetScaler[RpsParameters, RpsState]):
         load = known_rate(part, "arrived", state.arrivals, p.decision_interval_s)
         target = p.target_by_fleet_per_s.get(part.fleet, p.target_per_replica_per_s)
         why: dict[str, Term] = {"currentLoad_per_s": load}
-        if target is None and state.service_rate_per_s is not None:
-            target = p.rho * state.service_rate_per_s
-            why |= {"mu_per_s": state.service_rate_per_s, "rho": p.rho}
+        rate_per_s = state.service_rate_per_s or p.service_rate_per_s
+        if target is None and rate_per_s is not None:
+            target = p.rho * rate_per_s
+            why |= {"mu_per_s": rate_per_s, "rho": p.rho}
         if target is None and load > 0:
-            raise CannotDecide("no target per replica: none is set, and no service rate was measured yet", **why)
+            raise CannotDecide("no target per replica: none is set, and no service rate is set or was measured", **why)
         # No load needs one replica, whatever it can do.
         wanted = 1 if target is None else replicas_for_load(load, target)
         if target is not None:

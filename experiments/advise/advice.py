@@ -190,7 +190,8 @@ def _met(
     else:
         saved = 1 - best.replica_minutes / constant.replica_minutes
         less = "as much as" if abs(saved) < ALIKE else f"{share(abs(saved))} {'less' if saved > 0 else 'more'} than"
-        parts.append(f"{less} a constant fleet of {constant.replicas}")
+        needless = ", so that no scaler is needed" if abs(saved) < ALIKE else ""
+        parts.append(f"{less} a constant fleet of {constant.replicas}{needless}")
     if others:
         parts.append(f"the next, {others[0].scaler}, costs {_more(others[0], best)}")
     if best_published is None:

@@ -99,7 +99,7 @@ class Search:
         for space in by_cost:
             proofs += self._further(space.scaler, proofs)
         proofs = self._chosen_again(spaces, self._confirmed(proofs))
-        return sorted(proofs, key=lambda each: (not each.met, each.cost if each.met else -each.least_share))
+        return sorted(proofs, key=lambda each: (not each.met, *(_cost(each) if each.met else (-each.least_share, 0.0))))
 
     def _chosen_again(self, spaces: Sequence[Space], proofs: list[Proof]) -> list[Proof]:
         """Where the rest is harder than the first part, what is proven has fewer late events on the first part than the
@@ -247,7 +247,7 @@ class Search:
             found = self._prove(batch)
             proofs += found
             if any(each.met for each in found) or (
-                best is not None and min(map(_cost, found), default=inf) > best.cost
+                best is not None and min((each.cost for each in found), default=inf) > best.cost
             ):
                 break
         return proofs
@@ -264,15 +264,20 @@ class Search:
         costs = {each: self._trials.outcomes[Wanted(*each, "rest", first)].replica_minutes for each in passed}
         passed.sort(key=lambda each: costs[each])
         cheapest_of_each = {each[0]: each for each in reversed(passed)}.values()
-        close = list(dict.fromkeys([*(each for each in passed if not each[1]), *passed[:FINALISTS], *cheapest_of_each]))
+        finalists = passed[: min(FINALISTS, self._choice.affordable("rest"))]
+        published = [each for each in passed if not each[1]]
+        at_once = 1 if "excerpt" in self._trials.parts else len(published)
+        close = list(dict.fromkeys([*published[:at_once], *finalists, *cheapest_of_each]))
         left = [each for each in passed if each not in close]
         while close:
             wanted = (Wanted(*each, part, seed) for each in close for part in PARTS for seed in others)
             self._trials.measure(wanted, self._carry_out)
-            proofs = (self._proof(*each) for each in passed if each[1])
-            proven = {proof.scaler for proof in proofs if proof is not None and proof.met}
-            close = list({each[0]: each for each in reversed(left) if each[0] not in proven}.values())
-            left = [each for each in left if each not in close and each[0] not in proven]
+            proofs = [proof for each in passed if (proof := self._proof(*each)) is not None and proof.met]
+            proven = {proof.scaler for proof in proofs if proof.setting}
+            close = list({each[0]: each for each in reversed(left) if each[0] not in proven and each[1]}.values())
+            if all(proof.setting for proof in proofs):  # the cheapest published one was not proven: the next
+                close += [each for each in left if not each[1]][:1]
+            left = [each for each in left if each not in close and (each[0] not in proven or not each[1])]
         return [proof for each in chosen if (proof := self._proof(*each)) is not None]
 
     def _meets(self, wanted: Wanted) -> bool:
@@ -314,8 +319,9 @@ class Search:
         )
 
 
-def _cost(proof: Proof) -> float:
-    return proof.cost
+def _cost(proof: Proof) -> tuple[float, float]:
+    """Of two that cost the same, the one with the lower latency is the better."""
+    return proof.cost, inf if proof.p99_s is None else proof.p99_s
 
 
 def _best(proofs: Iterable[Proof]) -> Proof | None:

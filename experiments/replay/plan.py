@@ -1,6 +1,5 @@
 """From the request to an experiment and its warnings, before anything is run."""
 
-import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,6 @@ from typing import Any, Final, get_args
 import msgspec
 import numpy as np
 
-from controller.scalers.rps import RpsParameters
 from experiments.binpack.experiments import TUNING
 from experiments.driver import schedule_of
 from experiments.experiment import Experiment, Options, fitting_scalers, run_spec, with_settings, world_facts
@@ -189,8 +187,6 @@ def options_of(plan: TracePlan, scalers: Sequence[str]) -> dict[str, Options]:
     found = {}
     for text, name in own.items():
         given = dict(settings.get(name, {}))
-        if name == "rps":
-            _give_rps_a_target(given, plan.experiment.worker.service_time_s)
         options = Options(
             world="sim",
             seed=plan.request.seed,
@@ -290,13 +286,6 @@ def _check_partitions(given: int | None, skew: Sequence[float] | None, trace: Ow
     for count, whence in ((trace.partitions, "columns of partitions"), (skew and len(skew), "shares in --skew")):
         if count is not None and given != count:
             raise PenstockError(f"--partitions {given}: there are {count} {whence}; leave --partitions out")
-
-
-def _give_rps_a_target(parameters: dict[str, str], service_time_s: float) -> None:
-    """ρ times the service rate, like rps itself with a measured rate; a topic's offsets give none."""
-    rho = parameters.get("rho", str(RpsParameters.rho))
-    with contextlib.suppress(ValueError):  # the scaler's own check reports a value that is no number
-        parameters.setdefault("target_per_replica_per_s", repr(float(rho) / service_time_s))
 
 
 def _initial_replicas(trace: OwnTrace, service_rate_per_s: float, max_replicas: int) -> int:

@@ -90,6 +90,16 @@ def _too_few_decisions(run: RunSummary, spec: RunSpec) -> str | None:
 
 
 @_rule("INVALID")
+def _held(run: RunSummary, spec: RunSpec) -> str | None:
+    """The acting scaler held on every tick, without a fault injected."""
+    held = sum(run.holds.values())
+    if spec.faults or not held or held < run.decisions:
+        return None
+    ticks = "its only tick" if held == 1 else f"all of its {held} ticks"
+    return f"{run.scaler} held on {ticks}, so that nothing was scaled: {next(iter(run.holds))}"
+
+
+@_rule("INVALID")
 def _record_lost(run: RunSummary, spec: RunSpec) -> str | None:
     """Decisions and replicas are on record from more than 5 s after the start only, with initial replicas."""
     from_s = run.record_from_s

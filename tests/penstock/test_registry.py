@@ -1,15 +1,19 @@
 """Naming scalers and their parameters, with errors that show the way out."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
+from controller.scalers.linear import Linear
 from controller.scalers.rps import RpsParameters
+from penstock import registry
 from penstock.errors import PenstockError
 from penstock.parameters import make_parameters, parse_settings
-from penstock.registry import ScalerClass, emulated_scalers, emulated_system, parse_scaler
+from penstock.registry import ScalerClass, emulated_scalers, emulated_system, parse_scaler, validate
+from penstock.runspec import ScalerSpec
 
 
 @dataclass(frozen=True)
@@ -111,3 +115,20 @@ def test_a_file_without_a_scaler_is_refused(tmp_path: Path, text: str, message: 
     (tmp_path / "short.py").write_text("import math\nfrom controller.nothing import Mine\n")
     with pytest.raises(PenstockError, match=message):
         parse_scaler(text.format(folder=tmp_path))
+
+
+def test_a_scaler_that_decides_for_long_in_its_trial_is_named_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    class Slow(Linear):
+        name = "slow"
+
+        def decide(self, observation: Any, state: Any) -> Any:
+            if observation.unknown:
+                time.sleep(0.3)
+            return super().decide(observation, state)
+
+    monkeypatch.setattr(registry, "LONG_TRIAL_S", 0.05)
+    validate(Slow, ScalerSpec(name="slow", file="slow.py:Slow"))
+    told = "slow.py:Slow: scaler slow decides on what is unknown, a trial before the run, for more than 0.05 s\n"
+    assert capfd.readouterr().err == told

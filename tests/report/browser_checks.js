@@ -6,7 +6,7 @@ window.outside = () => [...document.querySelectorAll("body *")]
 
 // Pairs of texts of a chart that lie over each other; a line of text is a little higher than its letters.
 window.overlaps = () => [...document.querySelectorAll(".chart > svg")].flatMap((svg) => {
-  const texts = [...svg.querySelectorAll(".tick, .title, .unit")].map((text) => [text.textContent, text.getBoundingClientRect()]);
+  const texts = [...svg.querySelectorAll(".tick, .title, .unit, .name")].map((text) => [text.textContent, text.getBoundingClientRect()]);
   const meet = (a, b) => a.width && b.width && a.left < b.right - 1 && b.left < a.right - 1
     && a.top < b.bottom - 2 && b.top < a.bottom - 2;
   return texts.flatMap(([one, a], i) => texts.slice(i + 1).filter(([, b]) => meet(a, b)).map(([other]) => [one, other]));

@@ -5,6 +5,7 @@ All times are in decision intervals; docs/newsvendor.md explains what they are f
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import sqrt
 from operator import add
 from typing import Final
@@ -125,9 +126,7 @@ class Estimates(msgspec.Struct, frozen=True):
 
     def burstiness(self) -> float:
         """β: 0 for smooth arrivals, 1 for all of them in one instant of the interval."""
-        s = self.profile
-        most = max(map(add, s, (*s[1:], s[0])))
-        return clip((most - 0.2) / 0.6, 0.0, 1.0)
+        return _burstiness(self.profile)
 
     def since_burst(self) -> float:
         """Time from the last burst to now."""
@@ -182,3 +181,10 @@ class Estimates(msgspec.Struct, frozen=True):
             shares=shares,
             profile=profile,
         )
+
+
+@lru_cache(maxsize=1024)
+def _burstiness(s: tuple[float, ...]) -> float:
+    """Asked for several times in a decision."""
+    most = max(map(add, s, (*s[1:], s[0])))
+    return clip((most - 0.2) / 0.6, 0.0, 1.0)

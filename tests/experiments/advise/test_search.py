@@ -316,3 +316,19 @@ def test_a_setting_that_fails_by_some_further_seeds_is_not_tried_by_the_others()
     assert len(best.rest_shares) == 16 and best.cost >= 3.0
     seeds = {seed: {replicas_of(each.setting) for each in land.asked if each.seed == seed} for seed in (6, 7)}
     assert min(seeds[6]) < 3.0 <= min(seeds[7])
+
+
+def test_on_a_day_published_settings_are_proven_in_order_of_cost_until_one_is() -> None:
+    # Tuned, every scaler costs 2 and more. As published "a" costs 3, "b" 4, "c" 5, and "a" fails by the second seed.
+    spaces = [Space(name, {"replicas": (2.0, 2.2, 2.4)}, ()) for name in "abc"]
+
+    def does(each: Wanted) -> tuple[float, float]:
+        if each.setting:
+            return 1.0, replicas_of(each.setting)
+        return 0.9 if (each.scaler, each.seed) == ("a", 2) else 1.0, 3.0 + "abc".index(each.scaler)
+
+    land, search = searched(does, {"excerpt": 30, "first": 720, "rest": 720})
+    search.choose(spaces)
+    published = {proof.scaler: proof for proof in search.prove(spaces) if not proof.setting}
+    assert {name: proof.met for name, proof in published.items()} == {"a": False, "b": True, "c": False}
+    assert {each.scaler for each in land.asked if not each.setting and each.seed == 2} == {"a", "b"}
