@@ -93,8 +93,8 @@ def _too_few_decisions(run: RunSummary, spec: RunSpec) -> str | None:
 def _held(run: RunSummary, spec: RunSpec) -> str | None:
     """The acting scaler held on every tick, without a fault injected."""
     held = sum(run.holds.values())
-    if spec.faults or not held or held < run.decisions:
-        return None
+    if spec.faults or run.scaler_failures or not held or held < run.decisions:
+        return None  # a failure has a rule of its own
     ticks = "its only tick" if held == 1 else f"all of its {held} ticks"
     return f"{run.scaler} held on {ticks}, so that nothing was scaled: {next(iter(run.holds))}"
 

@@ -356,7 +356,7 @@ def test_the_same_load_right_after_a_scaling_asks_for_no_second_one(
 @pytest.mark.parametrize(
     ("kind", "parameters", "said"),
     [
-        (Binpack, {"f_up": "0.3"}, "binpack.f_up=0.3: f_up=0.3, f_down=0.4: expected 0 < f_down < f_up < 1"),
+        (Binpack, {"f_up": "0.3"}, "binpack.f_up=0.3, f_down=0.4: expected 0 < f_down < f_up < 1"),
         (Binpack, {"f_up": "1"}, "expected 0 < f_down < f_up < 1"),
         (BinpackTail, {"rebalance_time_s": "-1"}, "rebalance_time_s=-1: expected a number of at least 0"),
         (Linear, {"slo_s": "nan"}, "slo_s=nan: expected a number above 0"),

@@ -280,7 +280,7 @@ def test_what_is_set_of_the_fleet_is_what_is_planned_told_and_run(
     assert "start-up 3 s, rebalance 0.59 s" in result.stderr
     assert (spec.worker.service_time_s, spec.worker.rebalance_pause_s) == (0.012, 0.5)
     assert isinstance(spec.system, StreamSystem) and spec.system.start_up_s == 3.0
-    assert spec.scaler.parameters["target_per_replica_per_s"] == pytest.approx(1 / 0.012)
+    assert spec.scaler.parameters["service_rate_per_s"] == pytest.approx(1 / 0.012)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------

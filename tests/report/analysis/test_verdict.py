@@ -97,6 +97,7 @@ def test_a_scaler_that_held_on_every_tick_makes_a_run_invalid_but_for_faults() -
     holds = {"no target": 99, "rate unknown": 1}
     reason = ("linear held on all of its 100 ticks, so that nothing was scaled: no target",)
     assert judged(holds=holds) == ("INVALID", reason)
+    assert len(judged(holds=holds, scaler_failures=1, first_failure="x")[1]) == 1
     assert judged(holds={"no target": 99}) == judged(BROKEN, holds=holds) == judged(holds={}) == VALID
     one = judged(holds={"first reading": 1}, decisions=1, due_decisions=1)
     assert one == ("INVALID", ("linear held on its only tick, so that nothing was scaled: first reading",))
