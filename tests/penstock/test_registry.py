@@ -129,6 +129,6 @@ def test_a_scaler_that_decides_for_long_in_its_trial_is_named_meanwhile(
             return super().decide(observation, state)
 
     monkeypatch.setattr(registry, "LONG_TRIAL_S", 0.05)
-    validate(Slow, ScalerSpec(name="slow", file="slow.py:Slow"))
+    validate(cast(ScalerClass, Slow), ScalerSpec(name="slow", file="slow.py:Slow"))
     told = "slow.py:Slow: scaler slow decides on what is unknown, a trial before the run, for more than 0.05 s\n"
     assert capfd.readouterr().err == told
