@@ -279,7 +279,7 @@ class Loads(NamedTuple):
     @classmethod
     def of(cls, group_of: Ints, shares: Sequence[float], lags: Sequence[float]) -> "Loads":
         """From the group of each partition, one row a grouping."""
-        # Methods of arrays: the functions of NumPy take as long again for as few partitions as most topics have.
+        # Methods and ufuncs: other functions of NumPy take as long again for as few partitions as most topics have.
         sizes = np.maximum(group_of.max(axis=1) + 1, 1)
         ends = sizes.cumsum()
         first, total = ends - sizes, int(ends[-1])

@@ -99,7 +99,7 @@ class Search:
         for space in by_cost:
             proofs += self._further(space.scaler, proofs)
         proofs = self._chosen_again(spaces, self._confirmed(proofs))
-        return sorted(proofs, key=lambda each: (not each.met, *(_cost(each) if each.met else (-each.least_share, 0.0))))
+        return sorted(proofs, key=lambda each: (not each.met, each.cost if each.met else -each.least_share))
 
     def _chosen_again(self, spaces: Sequence[Space], proofs: list[Proof]) -> list[Proof]:
         """Where the rest is harder than the first part, what is proven has fewer late events on the first part than the
@@ -247,7 +247,7 @@ class Search:
             found = self._prove(batch)
             proofs += found
             if any(each.met for each in found) or (
-                best is not None and min((each.cost for each in found), default=inf) > best.cost
+                best is not None and min(map(_cost, found), default=inf) > best.cost
             ):
                 break
         return proofs
@@ -319,9 +319,8 @@ class Search:
         )
 
 
-def _cost(proof: Proof) -> tuple[float, float]:
-    """Of two that cost the same, the one with the lower latency is the better."""
-    return proof.cost, inf if proof.p99_s is None else proof.p99_s
+def _cost(proof: Proof) -> float:
+    return proof.cost
 
 
 def _best(proofs: Iterable[Proof]) -> Proof | None:

@@ -132,7 +132,7 @@ def share_of(run: FinishedRun) -> float:
 @Remembered
 def play(number: int, announced: bool = False) -> Played:
     """One load, by its number, which is the run's seed too. What was not kept is played with the largest fleet.
-    ``announced``: newsvendor is told the largest rate.
+    ``announced``: newsvendor knows the largest rate.
     """
     load = Load.drawn(number)
     experiment = load.experiment()

@@ -95,7 +95,7 @@ def system_of(name: str) -> dict[str, str]:
 class NewsvendorSettings(Settings, frozen=True, kw_only=True):
     """``penstock paper newsvendor``. ``rounds`` of bisection for each rival and tick phase; ``experiments``,
     ``systems`` and ``shares`` separated by commas; ``file``: of cells, which are read from it if they are there and
-    appended if they are not. ``announced``: newsvendor is told the largest rate of each load
+    appended if they are not. ``announced``: newsvendor knows the largest rate of each load
     (``announced_peak_per_s``). Table ``functions`` reads only ``seeds``, ``pipelines`` and ``rivals``.
     Table ``queues`` reads only ``seeds``, table ``loads`` only ``first``, ``loads`` and ``announced``.
     """
@@ -168,7 +168,7 @@ class CellResult(NamedTuple):
 
 
 class MeasuredCell(msgspec.Struct, omit_defaults=True):
-    """A line of a file of cells. ``announced``: newsvendor was told the largest rate."""
+    """A line of a file of cells. ``announced``: newsvendor knew the largest rate."""
 
     seeds: tuple[int, ...]
     result: CellResult
@@ -190,7 +190,7 @@ def run(experiment: str, system: str, seed: int, phase_s: float, scaler: str, gi
 def runs(
     cell: Cell, seeds: Sequence[int], phase_s: float, scaler: str, threshold: float | None, *, announced: bool = False
 ) -> Found:
-    """A scaler's runs on all seeds; a rival has a ``threshold``. ``announced``: newsvendor is told the largest rate."""
+    """A scaler's runs on all seeds; a rival has a ``threshold``. ``announced``: newsvendor knows the largest rate."""
     given: tuple[Any, ...] = (("slo_share", cell.share),)
     if announced:
         given += (("announced_peak_per_s", peak_per_s(BY_NAME[cell.experiment])),)
@@ -289,7 +289,7 @@ def compared(cell: Cell, s: NewsvendorSettings) -> CellResult:
 
 
 def known_cells(file: Path, s: NewsvendorSettings) -> dict[Cell, CellResult]:
-    """The cells of a file that were measured on these seeds and with what newsvendor is told; none without a file."""
+    """The cells of a file that have these seeds and the same ``announced``; none if the file does not exist yet."""
     lines = file.read_bytes().splitlines() if file.exists() else []
     read = [msgspec.json.decode(line, type=MeasuredCell) for line in lines]
     return {each.result.cell: each.result for each in read if (each.seeds, each.announced) == (s.seeds, s.announced)}

@@ -94,7 +94,7 @@ def _held(run: RunSummary, spec: RunSpec) -> str | None:
     """The acting scaler held on every tick, without a fault injected."""
     held = sum(run.holds.values())
     if spec.faults or run.scaler_failures or not held or held < run.decisions:
-        return None  # a failure has a rule of its own
+        return None  # the rule scaler-failed says more
     ticks = "its only tick" if held == 1 else f"all of its {held} ticks"
     return f"{run.scaler} held on {ticks}, so that nothing was scaled: {next(iter(run.holds))}"
 

@@ -225,11 +225,12 @@
       fit(text, 0.6 * inner);
       const w = text.getComputedTextLength(), at = point.x - left;
       const places = [[11, -8], [-11 - w, -8], [-w / 2, -26], [-w / 2, 10], [11, -24], [11, 8], [-11 - w, -24], [-11 - w, 8], [11, 24], [-11 - w, 24], [-w / 2, 40], [-w / 2, -42], [-11 - w, -18], [11, -18], [-w / 2 - 30, -30], [-11 - w, 40]];
+      const near = places.length;
       for (let step = 3; step < 16; step++) for (const dx of [11, -11 - w, -w / 2]) places.push([dx, -8 - 14 * step], [dx, -8 + 14 * step]);
       const most = inner + 8 - w;
-      const boxes = places.map(([dx, dy], n) => [n < 16 ? at + dx : Math.max(2, Math.min(most, at + dx)), point.y + dy, w, 16]);
+      const boxes = places.map(([dx, dy], n) => [n < near ? at + dx : Math.max(2, Math.min(most, at + dx)), point.y + dy, w, 16]);
       const box = boxes.find(free) ?? boxes.find(([bx]) => bx >= -left && bx <= most) ?? boxes[0];
-      if (boxes.indexOf(box) >= 16) {  // far from its point
+      if (boxes.indexOf(box) >= near) {  // far from its point
         const x2 = Math.max(box[0], Math.min(box[0] + w, at)), y2 = box[1] < point.y ? box[1] + 16 : box[1];
         add(frame, "line", { class: "leader", x1: at, y1: point.y, x2, y2 });
       }
