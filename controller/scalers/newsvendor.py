@@ -20,7 +20,7 @@ import numpy.typing as npt
 from controller.scalers.shared.base import JITTER, CannotDecide, all_reasons
 from controller.scalers.shared.beliefs import Beliefs, Believed, typical
 from controller.scalers.shared.estimates import SETTLING, Estimates
-from controller.scalers.shared.jumps import STEPS, JumpPrice
+from controller.scalers.shared.jumps import REMEMBERED, STEPS, JumpPrice
 from controller.scalers.shared.lpt import group_numbers, groups_of, lpt_for_all
 from controller.scalers.shared.newsvendor import PATIENCE, CumulativePrice, clip, first_price
 from controller.scalers.shared.parameters import Candidates as Values
@@ -48,8 +48,6 @@ the longer they would have been enough, the longer they will be.
 """
 BESIDE_JUMPS: Final = 0.75
 """Of the late events that the price aims at, those that it may use where jumps are expected, which need the others."""
-REMEMBERED: Final = 9
-"""Scale-ins or jumps whose late events count."""
 MOST_BUSY: Final = 0.97
 BURSTS: Final = 0.5
 """Of β: arrivals are bursts."""
@@ -159,7 +157,7 @@ class NewsvendorParameters(StreamParameters):
     """``slo_share`` of the events is to take ``slo_s`` at most. ``price_s`` fixes λ in replica-seconds per late event;
     None: it is found from the share. ``service_rate_per_s``, ``start_up_s`` and ``rebalance_time_s`` (medians) count
     until they are measured; with ``calibrate`` false they always do. ``announced_peak_per_s``: arrivals per second that
-    may come at any time, without warning; None: such loads are learned from the first jump or fall on.
+    may come at any time, without warning; None: until the load changes, it is expected to triple.
     """
 
     candidates: ClassVar[Mapping[str, Values]] = {
@@ -697,6 +695,7 @@ def terms(
         "horizon_s": outlook.fleet.horizon * p.decision_interval_s,
         **({"scale_in_ratio": outlook.scale_in} if outlook.fleet.long_pause else {}),
         **({"jump_ratio": outlook.jump} if e.jumps.rate else {}),
+        **({"first_jump": e.jumps.first} if e.jumps.first else {}),
         **({"announced_peak_per_s": p.announced_peak_per_s} if p.announced_peak_per_s else {}),
         **({"least_price_s": least * p.decision_interval_s} if least else {}),
     }

@@ -130,6 +130,7 @@ NEWSVENDOR = Family(
         "variance of m = {variance}, of the forecast over a start-up = {ahead_variance}",
         "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",
         "jumps = {jumps} per interval, to {reach} events; the largest load was {peak}",
+        "nothing says yet how the load changes: a jump to {first_jump} events is expected",
         "{announced_peak_per_s} events/s are announced, which may come at any time",
         "a jump makes {jump_ratio} times as many events late as expected",
         "the oldest waiting event is {oldest_s} s old",

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from controller.scalers.shared.jumps import Jumps
+from controller.scalers.shared.jumps import LEAST_VARIANCE, SHIFT, Jumps
 from controller.scalers.shared.newsvendor import clip
 from penstock.contracts import ARRIVAL_SLOTS
 
@@ -25,9 +25,6 @@ VARIANCE_GAIN: Final = 0.1
 AHEAD_VARIANCE_GAIN: Final = 0.05
 SHARE_GAIN: Final = 0.03
 SLOT_GAIN: Final = 0.1
-SHIFT: Final = 5.0
-"""Standard deviations from the forecast at which arrivals are a new level."""
-LEAST_VARIANCE: Final = 16.0
 SETTLED: Final = 5
 """Intervals at the start in which no error is a new level: the first level is still being learned."""
 BEYOND: Final = 0.1
@@ -134,8 +131,9 @@ class Estimates(msgspec.Struct, frozen=True):
 
     def announced(self, peak: float) -> "Estimates":
         """With a load that may come at any time; 0 for none."""
-        jumps = self.jumps.announce(peak)
-        return self if jumps is self.jumps else msgspec.structs.replace(self, jumps=jumps)
+        if peak == self.jumps.announced:
+            return self
+        return msgspec.structs.replace(self, jumps=msgspec.structs.replace(self.jumps, announced=peak))
 
     def after_gap(self) -> "Estimates":
         """Without the forecasts that were made before a gap in the readings: their errors say nothing about jumps."""

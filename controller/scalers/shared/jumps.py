@@ -4,7 +4,7 @@ All times are in decision intervals; docs/newsvendor.md explains the principle.
 """
 
 from collections.abc import Sequence
-from math import inf, sqrt
+from math import sqrt
 from typing import Final
 
 import msgspec
@@ -13,14 +13,33 @@ from controller.scalers.shared.newsvendor import AIM, clip, first_price
 
 MEMORY_TICKS: Final = 7200.0
 """After so long, a peak and what was counted have faded to 1/e."""
+REMEMBERED: Final = 9
+"""Jumps, falls or scale-ins that count."""
 FIRST_TICKS: Final = 10
 """Intervals in which nothing is a jump yet."""
 AGAIN_TICKS: Final = 5
 """Intervals after a start-up until the next jump is another one."""
 JUMP: Final = 0.3
 """Of the peak: an error of the forecast that is a jump or a fall."""
-ANNOUNCED_TICKS: Final = 800
-"""Intervals in which one jump to an announced peak is expected, until the load jumps or falls for the first time."""
+FIRST_JUMP: Final = 3.0
+"""Times the largest load: how far a load is expected to jump that has not changed yet."""
+FIRST_JUMP_TICKS: Final = 1000
+"""Intervals in which one jump is expected before any was seen: to an announced peak, or of a load that has not changed
+yet.
+"""
+STEADY_TICKS: Final = 1800
+"""Intervals after which a load that has not changed yet is not expected to jump."""
+LEVEL_GAIN, VARIANCE_GAIN = 0.1, 0.05
+FIRST: Final = 2
+BEGINNING: Final = 20
+"""Intervals in which a new level is still being learned."""
+SHIFT: Final = 5.0
+"""Standard deviations from the last or the forecast ones at which arrivals are a new level."""
+LEAST_VARIANCE: Final = 16.0
+MOVED: Final = 0.2
+"""Of the highest level: a load that has moved by this part changes gradually."""
+BEYOND_NOISE: Final = 10.0
+"""Standard deviations of the level, which such a move exceeds, too."""
 STEPS: Final[tuple[float, ...]] = tuple(1.4**step for step in range(10))
 """Prices that are compared, as multiples of the first one."""
 MEAN_TICKS: Final = 60
@@ -39,62 +58,101 @@ intervals so far if that is longer.
 """
 
 
+class Level(msgspec.Struct, frozen=True):
+    """The level of a load, and whether it has ``moved`` without a jump. ``last``: arrivals of the last interval;
+    ``mean``: smoothed ones; ``variance``: of single ones, from their differences, which a gradual change leaves small.
+    ``ticks``: intervals since the last shift to a new level, ``low``, ``high``: limits of the mean since then.
+    """
+
+    ticks: int = 0
+    last: float = 0.0
+    mean: float = 0.0
+    variance: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    moved: bool = False
+
+    def updated(self, arrived: float) -> "Level":
+        """With the arrivals of one more interval. The first one at the start is a part of an interval."""
+        change = arrived - self.last
+        if self.ticks < FIRST or change**2 > SHIFT**2 * max(self.variance, self.mean, LEAST_VARIANCE):
+            variance = max(self.variance, arrived)
+            return Level(min(FIRST, self.ticks + 1), arrived, arrived, variance, arrived, arrived, self.moved)
+        ticks = self.ticks + 1
+        mean = self.mean + max(LEVEL_GAIN, 1 / self.ticks) * (arrived - self.mean)
+        variance = self.variance + VARIANCE_GAIN * (change**2 / 2 - self.variance)
+        if ticks <= BEGINNING:
+            return Level(ticks, arrived, mean, variance, mean, mean, self.moved)
+        low, high = min(self.low, mean), max(self.high, mean)
+        noise = sqrt(max(variance, mean) * LEVEL_GAIN / (2 - LEVEL_GAIN))
+        moved = self.moved or high - low > max(MOVED * high, BEYOND_NOISE * noise)
+        return Level(ticks, arrived, mean, variance, low, high, moved)
+
+
 class Jumps(msgspec.Struct, frozen=True):
     """Jumps of a load, in events and intervals.
 
-    ``peak``: the largest load. ``reach``: the largest one to which it jumped or from which it fell. ``rises``: jumps,
-    and one more from the first jump or fall on, expected in as many intervals as it took. ``below``: intervals of a
-    load that could still jump so far, with those. ``calm_until``: until when errors count as the same jump or fall.
-    ``jumped``: in the last interval. The first four fade. ``announced``: a load that may come at any time, below which
-    ``reach`` does not fade; 0 for none.
+    ``peak``: the largest load. ``heights``: the loads to which it jumped, or from which it fell, the last ones.
+    ``rises``: jumps, and one more from the first jump or fall on, expected in as many intervals as it took. ``below``:
+    intervals of a load that could still jump so far, with those. ``calm_until``: until when errors count as the same
+    jump or fall. ``jumped``: in the last interval. ``peak``, ``rises`` and ``below`` fade. ``announced``: a load that
+    may come at any time; 0 for none. ``level``: whether the load changes gradually. ``unknown``: the load has neither
+    jumped nor changed gradually yet, so that nothing says how it will change.
     """
 
     peak: float = 0.0
-    reach: float = 0.0
+    heights: tuple[float, ...] = ()
     rises: float = 0.0
     below: float = 0.0
     calm_until: int = 0
     jumped: bool = False
     announced: float = 0.0
+    level: Level = Level()
+    unknown: bool = False
 
-    def announce(self, peak: float) -> "Jumps":
-        """With a load that may come at any time, before any jump; 0 for none."""
-        if peak == self.announced:
-            return self
-        known = msgspec.structs.replace(self, announced=peak, reach=max(peak, self.reach))
-        return known if self.rises else msgspec.structs.replace(known, rises=1.0, below=float(ANNOUNCED_TICKS))
+    @property
+    def first(self) -> float:
+        """The load that a jump may reach while nothing says how the load changes; 0 otherwise."""
+        return FIRST_JUMP * self.peak if self.unknown and not self.announced else 0.0
+
+    @property
+    def reach(self) -> float:
+        """The load that a jump is expected to reach."""
+        return max(self.announced, self.first, *self.heights)
 
     @property
     def rate(self) -> float:
-        """Jumps per interval of a load below the reach; 0 before the first jump or fall. After a fall, the load is
-        expected to come back.
-        """
-        return self.rises / self.below if self.rises else 0.0
+        """Expected jumps per interval of a load below the reach. After a fall, the load is expected to come back."""
+        if self.heights:
+            return self.rises / self.below
+        return 1 / FIRST_JUMP_TICKS if self.announced or self.unknown else 0.0
 
     def updated(self, arrived: float, error: float | None, ticks: int, ahead: int) -> "Jumps":
         """With the arrivals of interval ``ticks`` and the error of its forecast, which was made ``ahead`` intervals
         before; None if there was none.
         """
         keep = 1 - 1 / MEMORY_TICKS
-        peak, reach, rises = max(arrived, self.peak * keep), max(self.announced, self.reach * keep), self.rises * keep
-        below = self.below * keep + (arrived < (1 - JUMP) * reach)
-        if self.calm_until >= ticks:  # a jump goes on
-            reach = max(reach, arrived)
+        peak, rises, heights = max(arrived, self.peak * keep), self.rises * keep, self.heights
+        highest = max((self.announced, *heights))
+        below = self.below * keep + (arrived < (1 - JUMP) * highest)
+        if heights and self.calm_until >= ticks:  # a jump goes on
+            heights = (*heights[:-1], max(heights[-1], arrived))
+        level = self.level.updated(arrived)
+        calm_until, jumped = self.calm_until, False
         least = max(JUMP * peak, 4 * sqrt(max(peak, 1.0)))
-        if error is None or abs(error) <= least or ticks <= max(FIRST_TICKS, self.calm_until):
-            return Jumps(peak, reach, rises, below, self.calm_until, announced=self.announced)
-        reach = max(reach, arrived, arrived - error)
-        first = not self.calm_until
-        if first:  # an announced one is not expected more seldom from now on
-            rises, below = 1.0, min(float(ticks), below if self.rises else inf)
-        if error > 0:
-            rises += 1
-            if first:
-                below *= 2
-            elif self.reach < (1 - JUMP) * reach:  # farther than before: all the time until now was below it
-                below = max(below, float(ticks))
-        calm_until = ticks + ahead + AGAIN_TICKS
-        return Jumps(peak, reach, rises, below, calm_until, jumped=error > 0, announced=self.announced)
+        if error is not None and abs(error) > least and ticks > max(FIRST_TICKS, calm_until):
+            heights, jumped = (*heights, max(arrived, arrived - error))[-REMEMBERED:], error > 0
+            if first := not self.heights:  # one that was expected is not expected more seldom from now on
+                rises, below = 1.0, float(min(ticks, FIRST_JUMP_TICKS) if self.rate else ticks)
+            if jumped:
+                rises += 1
+                if first:
+                    below *= 2
+                elif highest < (1 - JUMP) * max(heights):  # farther than before: all the time until now was below it
+                    below = max(below, float(ticks))
+            calm_until = ticks + ahead + AGAIN_TICKS
+        unknown = not heights and not level.moved and ticks <= STEADY_TICKS
+        return Jumps(peak, heights, rises, below, calm_until, jumped, self.announced, level, unknown)
 
 
 class JumpPrice(msgspec.Struct, frozen=True):

@@ -2,17 +2,21 @@
 
 from collections.abc import Iterable
 from itertools import pairwise
-from math import pi, sin
+from math import pi, sin, sqrt
 
 import msgspec
+import numpy as np
 import pytest
 
 from controller.scalers.shared.jumps import (
-    ANNOUNCED_TICKS,
+    FIRST_JUMP,
+    FIRST_JUMP_TICKS,
     JUMP_AIM,
     LEAST_PART,
     MEMORY_TICKS,
+    REMEMBERED,
     REPAID_TICKS,
+    STEADY_TICKS,
     STEPS,
     UNUSED,
     JumpPrice,
@@ -25,18 +29,42 @@ FIRST = first_price(0.99)
 
 def watched(loads: Iterable[float], ahead: int = 1, announced: float = 0.0) -> Jumps:
     """After these loads, each of which was forecast to be as the one ``ahead`` intervals before."""
-    jumps, seen = Jumps().announce(announced), list[float]()
+    jumps, seen = Jumps(announced=announced), list[float]()
     for tick, load in enumerate(loads, 1):
         jumps = jumps.updated(load, load - seen[-ahead] if len(seen) >= ahead else None, tick, ahead)
         seen.append(load)
     return jumps
 
 
-@pytest.mark.parametrize(
-    "loads", [[100.0] * 400, [100 + 50 * sin(2 * pi * tick / 120) for tick in range(400)], [0.0] * 100]
-)
-def test_a_load_that_changes_over_many_seconds_does_not_jump(loads: list[float]) -> None:
-    assert watched(loads).rate == 0.0
+WAVE = [100 + 50 * sin(2 * pi * tick / 120) for tick in range(400)]
+RAMP = [100 + tick / 3 for tick in range(120)]
+
+
+@pytest.mark.parametrize("loads", [WAVE, RAMP, [float(2 * tick) for tick in range(60)]])
+def test_a_load_that_has_changed_over_many_seconds_is_not_expected_to_jump(loads: list[float]) -> None:
+    assert (watched(loads).rate, watched(loads).first) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("noise", [0, 1, 3])  # in standard deviations of a Poisson count
+@pytest.mark.parametrize("load", [4, 100, 1000])
+def test_a_load_that_has_not_changed_may_triple_until_it_was_steady_for_half_an_hour(load: int, noise: int) -> None:
+    jumps = Jumps()
+    for tick, count in enumerate(np.random.default_rng(1).normal(load, noise * sqrt(load), STEADY_TICKS + 1), 1):
+        before, jumps = jumps, jumps.updated(max(0.0, float(count)), None, tick, 1)
+    assert before.rate == pytest.approx(1 / FIRST_JUMP_TICKS)
+    assert before.reach == before.first == FIRST_JUMP * before.peak
+    assert (jumps.rate, jumps.first) == (0.0, 0.0)
+
+
+def test_only_what_was_seen_counts_from_the_first_jump_on() -> None:
+    fell = watched([100.0] * 60 + [40.0] * 10)
+    assert (fell.first, fell.reach) == (0.0, 100.0)
+    assert watched([100.0] * 60 + [150.0] * 10).reach == 150.0
+
+
+def test_a_small_shift_is_no_gradual_change() -> None:
+    assert watched([400.0] * 60 + [520.0] * 30).unknown
+    assert not watched([400.0 + min(tick, 120) for tick in range(150)]).unknown
 
 
 def test_a_jump_is_expected_again_after_as_long_as_the_first_one_took() -> None:
@@ -77,28 +105,35 @@ def test_what_was_long_ago_fades() -> None:
     assert watched(jumped).rate == pytest.approx(watched(jumped[:100]).rate, rel=0.01)  # neither one more nor one less
 
 
-def test_an_announced_peak_is_expected_before_any_jump_and_does_not_fade() -> None:
-    quiet = watched([100.0] * 200, announced=300.0)
-    assert (quiet.peak, quiet.reach) == (100.0, 300.0)
-    assert quiet.rate == pytest.approx(1 / (ANNOUNCED_TICKS + 200), rel=0.05)
-    assert watched([100.0] * int(2 * MEMORY_TICKS), announced=300.0).reach == 300.0
-    assert watched([100.0] * 200).rate == 0.0
+def test_as_far_as_the_last_jumps_is_expected_and_no_farther() -> None:
+    one_high = [100.0] * 60 + [400.0] * 10
+    low = ([100.0] * 60 + [300.0] * 60) * (REMEMBERED // 2)
+    assert watched(one_high + low).reach == 400.0  # four falls and four jumps since then
+    assert watched(one_high + low + [100.0] * 60).reach == 400.0
+    assert watched(one_high + low + [100.0] * 60 + [300.0]).reach == 300.0
+    assert watched(one_high + [100.0] * int(MEMORY_TICKS)).reach == 400.0  # only how often fades
+
+
+def test_an_announced_peak_is_expected_before_any_jump() -> None:
+    for loads in ([100.0] * 200, WAVE, [100.0] * (STEADY_TICKS + 1)):
+        quiet = watched(loads, announced=400.0)
+        assert (quiet.first, quiet.reach) == (0.0, 400.0)
+        assert quiet.rate == pytest.approx(1 / FIRST_JUMP_TICKS)
+    assert watched([100.0] * 200, announced=90.0).reach == 90.0  # a peak that is there already: no jump is expected
 
 
 def test_from_the_first_jump_or_fall_on_an_announced_peak_is_expected_as_often_as_it_comes() -> None:
     for loads in ([100.0] * 100 + [300.0], [300.0] * 100 + [100.0]):
         assert watched(loads, announced=300.0).rate == pytest.approx(watched(loads).rate, rel=0.01)
     late = [100.0] * 2000 + [300.0]
-    assert watched(late, announced=300.0).rate == pytest.approx(1 / 2000, rel=0.2)
+    assert watched(late, announced=300.0).rate == pytest.approx(1 / FIRST_JUMP_TICKS, rel=0.01)
+    assert watched(late).rate == pytest.approx(1 / 2000, rel=0.01)
 
 
-def test_what_is_announced_late_or_again_keeps_what_was_learned() -> None:
+def test_what_is_announced_late_keeps_what_was_learned() -> None:
     jumps = watched(([300.0] * 60 + [60.0] * 60) * 4)
-    told = jumps.announce(500.0)
-    assert (told.rises, told.below, told.reach) == (jumps.rises, jumps.below, 500.0)
-    assert told.announce(500.0) is told
-    assert jumps.announce(0.0) is jumps
-    assert told.announce(0.0).announced == 0.0
+    told = msgspec.structs.replace(jumps, announced=500.0)
+    assert (told.rate, told.reach) == (jumps.rate, 500.0)
 
 
 def expecting(late: tuple[float, ...], arrived: float = 200.0) -> JumpPrice:
