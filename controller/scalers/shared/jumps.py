@@ -30,7 +30,6 @@ yet.
 STEADY_TICKS: Final = 1800
 """Intervals after which a load that has not changed yet is not expected to jump."""
 LEVEL_GAIN, VARIANCE_GAIN = 0.1, 0.05
-FIRST: Final = 2
 BEGINNING: Final = 20
 """Intervals in which a new level is still being learned."""
 SHIFT: Final = 5.0
@@ -52,10 +51,12 @@ to the first price, which it has at ``AIM``.
 """
 LEAST_PART: Final = 0.1
 """Of that part, what jumps may use however much is owed."""
-REPAID_TICKS: Final = 300
-"""Late events beyond the contract, and those that are left over, count over so many intervals, or over half of all
-intervals so far if that is longer.
+SPENT_TICKS: Final = 1200
+"""Late events that are left over of the contract count over so many intervals, or over half of all intervals so far if
+that is longer.
 """
+REPAID_TICKS: Final = 300
+"""Late events beyond the contract count over so many intervals, or over all intervals so far if that is longer."""
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -75,9 +76,9 @@ class Level(msgspec.Struct, frozen=True):
     def updated(self, arrived: float) -> "Level":
         """With the arrivals of one more interval. The first one at the start is a part of an interval."""
         change = arrived - self.last
-        if self.ticks < FIRST or change**2 > SHIFT**2 * max(self.variance, self.mean, LEAST_VARIANCE):
+        if self.ticks < 2 or change**2 > SHIFT**2 * max(self.variance, self.mean, LEAST_VARIANCE):
             variance = max(self.variance, arrived)
-            return Level(min(FIRST, self.ticks + 1), arrived, arrived, variance, arrived, arrived, self.moved)
+            return Level(min(2, self.ticks + 1), arrived, arrived, variance, arrived, arrived, self.moved)
         ticks = self.ticks + 1
         mean = self.mean + max(LEVEL_GAIN, 1 / self.ticks) * (arrived - self.mean)
         variance = self.variance + VARIANCE_GAIN * (change**2 / 2 - self.variance)
@@ -182,7 +183,8 @@ class JumpPrice(msgspec.Struct, frozen=True):
         if finished and late is not None:
             so_far = (1 - slo_share) * finished
             left, used = JUMP_AIM * so_far - late, late / so_far
-            allowed = max(LEAST_PART * allowed, allowed + left / max(REPAID_TICKS, self.readings / 2))
+            over = max(SPENT_TICKS, self.readings / 2) if left > 0 else max(REPAID_TICKS, self.readings)
+            allowed = max(LEAST_PART * allowed, allowed + left / over)
         multiple = self._least_multiple(allowed)
         return first * (multiple if multiple > 1 else clip((used - UNUSED) / (AIM - UNUSED), 0.0, 1.0))
 

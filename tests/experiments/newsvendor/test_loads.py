@@ -61,6 +61,6 @@ def test_a_load_is_played_with_the_largest_fleet_too_when_it_is_not_kept(monkeyp
 
 
 def test_a_load_that_jumps_early_is_kept_where_its_peak_is_announced() -> None:
-    untold, told = (table.play(3, announced) for announced in (False, True))
+    untold, told = (table.play(109, announced) for announced in (False, True))
     assert untold.result == "refused"
     assert told.result == "kept"

@@ -181,6 +181,15 @@ def test_what_is_owed_is_repaid_over_minutes_and_never_takes_all() -> None:
     assert expecting(late).least(0.99, 100_000, owing) == pytest.approx(STEPS[3] * FIRST)
 
 
+def test_what_is_left_over_is_spent_more_slowly_than_what_is_owed_is_repaid() -> None:
+    even = int(JUMP_AIM * 1000)
+    spending, neither, repaying = (
+        expecting(FALLING).least(0.99, 100_000, late) for late in (even - 200, even, even + 200)
+    )
+    assert spending < neither < repaying
+    assert repaying / neither > neither / spending
+
+
 def test_it_has_a_largest_value() -> None:
     for share in (0.99, 0.999):
         least = expecting((100.0,) * len(STEPS)).least(share, 10_000, 5000)
