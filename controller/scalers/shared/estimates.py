@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from controller.scalers.shared.jumps import LEAST_VARIANCE, SHIFT, Jumps
+from controller.scalers.shared.jumps import Jumps, is_shift
 from controller.scalers.shared.newsvendor import clip
 from penstock.contracts import ARRIVAL_SLOTS
 
@@ -75,7 +75,7 @@ class Smoothing(msgspec.Struct, frozen=True):
             return arrived, 0.0, max(arrived, 1.0)
         before = max(0.0, self.level + self.trend)
         error = arrived - before
-        if error**2 > SHIFT**2 * max(self.variance, before, LEAST_VARIANCE) and ticks > SETTLED:
+        if is_shift(error, self.variance, before) and ticks > SETTLED:
             return arrived, 0.0, max(self.variance, arrived)
         of_level, of_trend = gains
         variance = self.variance + VARIANCE_GAIN * (error**2 - self.variance)

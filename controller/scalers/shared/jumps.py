@@ -59,9 +59,13 @@ REPAID_TICKS: Final = 300
 """Late events beyond the contract count over so many intervals, or over all intervals so far if that is longer."""
 
 
+def is_shift(change: float, variance: float, level: float) -> bool:
+    """Whether arrivals that differ by so much are a new level, and no noise."""
+    return change**2 > SHIFT**2 * max(variance, level, LEAST_VARIANCE)
+
+
 class Level(msgspec.Struct, frozen=True):
-    """The level of a load, and whether it has ``moved`` without a jump. ``last``: arrivals of the last interval;
-    ``mean``: smoothed ones; ``variance``: of single ones, from their differences, which a gradual change leaves small.
+    """The level of a load, and whether it has moved without a jump. ``last``: arrivals of the last interval; ``mean``: smoothed ones; ``variance``: of single ones, from their differences, which a gradual change leaves small.
     ``ticks``: intervals since the last shift to a new level, ``low``, ``high``: limits of the mean since then.
     """
 
@@ -71,23 +75,25 @@ class Level(msgspec.Struct, frozen=True):
     variance: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    moved: bool = False
+
+    @property
+    def moved(self) -> bool:
+        """The load has changed gradually: by a part of its level, and beyond noise."""
+        noise = sqrt(max(self.variance, self.mean) * LEVEL_GAIN / (2 - LEVEL_GAIN))
+        return self.high - self.low > max(MOVED * self.high, BEYOND_NOISE * noise)
 
     def updated(self, arrived: float) -> "Level":
         """With the arrivals of one more interval. The first one at the start is a part of an interval."""
         change = arrived - self.last
-        if self.ticks < 2 or change**2 > SHIFT**2 * max(self.variance, self.mean, LEAST_VARIANCE):
+        if self.ticks < 2 or is_shift(change, self.variance, self.mean):
             variance = max(self.variance, arrived)
-            return Level(min(2, self.ticks + 1), arrived, arrived, variance, arrived, arrived, self.moved)
+            return Level(min(2, self.ticks + 1), arrived, arrived, variance, arrived, arrived)
         ticks = self.ticks + 1
         mean = self.mean + max(LEVEL_GAIN, 1 / self.ticks) * (arrived - self.mean)
         variance = self.variance + VARIANCE_GAIN * (change**2 / 2 - self.variance)
         if ticks <= BEGINNING:
-            return Level(ticks, arrived, mean, variance, mean, mean, self.moved)
-        low, high = min(self.low, mean), max(self.high, mean)
-        noise = sqrt(max(variance, mean) * LEVEL_GAIN / (2 - LEVEL_GAIN))
-        moved = self.moved or high - low > max(MOVED * high, BEYOND_NOISE * noise)
-        return Level(ticks, arrived, mean, variance, low, high, moved)
+            return Level(ticks, arrived, mean, variance, mean, mean)
+        return Level(ticks, arrived, mean, variance, min(self.low, mean), max(self.high, mean))
 
 
 class Jumps(msgspec.Struct, frozen=True):
@@ -97,8 +103,8 @@ class Jumps(msgspec.Struct, frozen=True):
     ``rises``: jumps, and one more from the first jump or fall on, expected in as many intervals as it took. ``below``:
     intervals of a load that could still jump so far, with those. ``calm_until``: until when errors count as the same
     jump or fall. ``jumped``: in the last interval. ``peak``, ``rises`` and ``below`` fade. ``announced``: a load that
-    may come at any time; 0 for none. ``level``: whether the load changes gradually. ``unknown``: the load has neither
-    jumped nor changed gradually yet, so that nothing says how it will change.
+    may come at any time; 0 for none. ``unknown``: the load has neither jumped nor changed gradually yet, so that nothing
+    says how it will change. ``level``: until then, whether it changes gradually.
     """
 
     peak: float = 0.0
@@ -109,7 +115,7 @@ class Jumps(msgspec.Struct, frozen=True):
     jumped: bool = False
     announced: float = 0.0
     level: Level = Level()
-    unknown: bool = False
+    unknown: bool = True
 
     @property
     def first(self) -> float:
@@ -134,11 +140,10 @@ class Jumps(msgspec.Struct, frozen=True):
         """
         keep = 1 - 1 / MEMORY_TICKS
         peak, rises, heights = max(arrived, self.peak * keep), self.rises * keep, self.heights
-        highest = max((self.announced, *heights))
-        below = self.below * keep + (arrived < (1 - JUMP) * highest)
-        if heights and self.calm_until >= ticks:  # a jump goes on
+        below = self.below * keep + (arrived < (1 - JUMP) * self.reach)
+        if self.calm_until >= ticks:  # the last jump is not over
             heights = (*heights[:-1], max(heights[-1], arrived))
-        level = self.level.updated(arrived)
+        level = self.level.updated(arrived) if self.unknown else self.level
         calm_until, jumped = self.calm_until, False
         least = max(JUMP * peak, 4 * sqrt(max(peak, 1.0)))
         if error is not None and abs(error) > least and ticks > max(FIRST_TICKS, calm_until):
@@ -149,10 +154,10 @@ class Jumps(msgspec.Struct, frozen=True):
                 rises += 1
                 if first:
                     below *= 2
-                elif highest < (1 - JUMP) * max(heights):  # farther than before: all the time until now was below it
+                elif self.reach < (1 - JUMP) * max(heights):  # farther than before: all the time until now was below it
                     below = max(below, float(ticks))
             calm_until = ticks + ahead + AGAIN_TICKS
-        unknown = not heights and not level.moved and ticks <= STEADY_TICKS
+        unknown = self.unknown and not heights and not level.moved and ticks <= STEADY_TICKS
         return Jumps(peak, heights, rises, below, calm_until, jumped, self.announced, level, unknown)
 
 

@@ -66,6 +66,12 @@ def test_a_load_that_was_announced_is_no_surprise() -> None:
     assert [surprised(peak) for peak in (0.0, 200.0, 300.0)] == [True, True, False]
 
 
+def test_an_announcement_can_be_repeated_and_withdrawn() -> None:
+    told = Estimates().announced(300.0)
+    assert told.announced(300.0) is told
+    assert told.announced(0.0) == Estimates()
+
+
 def test_a_jump_to_the_peak_is_remembered() -> None:
     estimates = Estimates()
     for second in range(60):

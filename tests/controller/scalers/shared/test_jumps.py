@@ -62,6 +62,10 @@ def test_only_what_was_seen_counts_from_the_first_jump_on() -> None:
     assert watched([100.0] * 60 + [150.0] * 10).reach == 150.0
 
 
+def test_no_load_is_no_reason_to_expect_one() -> None:
+    assert watched([0.0] * 100).reach == 0.0
+
+
 def test_a_small_shift_is_no_gradual_change() -> None:
     assert watched([400.0] * 60 + [520.0] * 30).unknown
     assert not watched([400.0 + min(tick, 120) for tick in range(150)]).unknown
