@@ -65,7 +65,8 @@ def is_shift(change: float, variance: float, level: float) -> bool:
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The level of a load, and whether it has moved without a jump. ``last``: arrivals of the last interval; ``mean``: smoothed ones; ``variance``: of single ones, from their differences, which a gradual change leaves small.
+    """The level of a load, and whether it has moved without a jump. ``last``: arrivals of the last interval;
+    ``mean``: smoothed ones; ``variance``: of single ones, from their differences, which a gradual change leaves small.
     ``ticks``: intervals since the last shift to a new level, ``low``, ``high``: limits of the mean since then.
     """
 
@@ -103,8 +104,8 @@ class Jumps(msgspec.Struct, frozen=True):
     ``rises``: jumps, and one more from the first jump or fall on, expected in as many intervals as it took. ``below``:
     intervals of a load that could still jump so far, with those. ``calm_until``: until when errors count as the same
     jump or fall. ``jumped``: in the last interval. ``peak``, ``rises`` and ``below`` fade. ``announced``: a load that
-    may come at any time; 0 for none. ``unknown``: the load has neither jumped nor changed gradually yet, so that nothing
-    says how it will change. ``level``: until then, whether it changes gradually.
+    may come at any time; 0 for none. ``unknown``: the load has neither jumped nor changed gradually yet, so that
+    nothing says how it will change. ``level``: until then, whether it changes gradually.
     """
 
     peak: float = 0.0
