@@ -25,6 +25,7 @@ from controller.scalers.shared.lpt import group_numbers, groups_of, lpt_for_all
 from controller.scalers.shared.newsvendor import PATIENCE, CumulativePrice, clip, first_price
 from controller.scalers.shared.parameters import Candidates as Values
 from controller.scalers.shared.parameters import NotNegative, OpenShare, Positive
+from controller.scalers.shared.recourse import Load, Service, weights
 from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, StreamObservation, Term, hold
 from penstock.plan import match_members, same_grouping
@@ -48,6 +49,8 @@ the longer they would have been enough, the longer they will be.
 """
 BESIDE_JUMPS: Final = 0.75
 """Of the late events that the price aims at, those that it may use where jumps are expected, which need the others."""
+LEAST_BESIDE_JUMPS: Final = 0.25
+"""The same after jumps that made more events late than was left to them."""
 MOST_BUSY: Final = 0.97
 BURSTS: Final = 0.5
 """Of β: arrivals are bursts."""
@@ -129,6 +132,11 @@ class LateEvents(msgspec.Struct, frozen=True):
             scale_ins=self.scale_ins.updated(ticks, observed.late),
             jumps=self.jumps.updated(ticks, observed.late),
         )
+
+    def beside_jumps(self, slo_share: float, finished: int | None) -> float:
+        """Of the late events that are allowed, the part that jumps leave to others; they may use a quarter of them."""
+        used = self.by_jumps / ((1 - slo_share) * finished) if finished else 0.0
+        return clip(1 - used, LEAST_BESIDE_JUMPS, BESIDE_JUMPS)
 
 
 class NewsvendorState(RateState, frozen=True):
@@ -219,6 +227,10 @@ class Fleet(NamedTuple):
         """Replicas that are requested when a burst is seen can still serve it within the limit."""
         return estimates.since_burst() + self.start_up + self.pause < self.limit
 
+    def regroups_bursts(self, estimates: Estimates) -> bool:
+        """Arrivals are bursts, each of which can still be grouped anew when it is seen."""
+        return estimates.burstiness() > BURSTS and estimates.since_burst() + self.pause < self.limit
+
     def answers_bursts(self, estimates: Estimates) -> bool:
         """Arrivals are bursts, each of which can still be answered when it is seen."""
         return estimates.burstiness() > BURSTS and self.in_time(estimates)
@@ -304,7 +316,8 @@ class Loads(NamedTuple):
 
 class Scores(NamedTuple):
     """By candidate, expected late events: per interval with this capacity, of one jump, of jumps per interval, of those
-    that wait now, and of those that the rebalance stops. ``cost``: in replica-intervals over the horizon.
+    that wait now, and of those that the rebalance stops. ``next_replicas``: those that answer the next burst, None if
+    none can. ``cost``: in replica-intervals over the horizon, or until that answer and with it.
     """
 
     missed: Floats
@@ -312,6 +325,7 @@ class Scores(NamedTuple):
     jump: Floats
     waiting: Floats
     paused: Floats
+    next_replicas: Floats | None
     running: Floats
     saved: Floats
     cost: Floats
@@ -319,7 +333,8 @@ class Scores(NamedTuple):
 
 class Outlook(NamedTuple):
     """What candidates are scored on. ``scale_in``, ``jump``: late events after a scale-in and after a jump as multiples
-    of the expected ones. ``idle``: decisions in a row in which fewer replicas would have cost less, but for the change.
+    of the expected ones. ``ready``: replicas that have joined; ``most``: that are allowed. ``idle``: decisions in a row
+    in which fewer replicas would have cost less, but for the change.
     """
 
     fleet: Fleet
@@ -328,6 +343,8 @@ class Outlook(NamedTuple):
     lags: Sequence[float]
     oldest: float
     in_force: Groups
+    ready: int
+    most: int
     replicas: int
     since_request: float
     scale_in: float
@@ -351,21 +368,53 @@ class Outlook(NamedTuple):
     def score(self, candidates: Candidates, packed: Ints) -> Scores:
         """J of all candidates, the present one first. ``packed``: LPT(n) for n from 1 on, on which a jump falls."""
         loads = self.loads(candidates.group_of)
-        missed, of_a_jump = self.missed(loads), self.late_of_a_jump(packed)[candidates.replicas - 1]
+        missed, next_replicas = self.by_load(candidates.replicas, candidates.group_of, loads)
+        of_a_jump = self.late_of_a_jump(packed)[candidates.replicas - 1]
         jump = self.jump * self.estimates.jumps.rate * of_a_jump
-        waiting, paused = self.waiting(candidates, loads), self.paused(candidates, loads)
+        waiting, paused = self.waiting(candidates, loads, packed), self.paused(candidates, loads)
         waiting = waiting + self.starting(candidates, loads, missed)
         running = candidates.replicas + self.price * (missed + jump)
         fewer = candidates.replicas < self.replicas
         saved = np.where(fewer, REGRET * self.idle * np.maximum(0.0, running[0] - running), 0.0)
-        cost = self.fleet.horizon * running + self.price * (waiting + paused) - saved
-        return Scores(missed, of_a_jump, jump, waiting, paused, running, saved, cost)
+        following = (self.horizon - 1) * running if next_replicas is None else next_replicas
+        cost = running + following + self.price * (waiting + paused) - saved
+        return Scores(missed, of_a_jump, jump, waiting, paused, next_replicas, running, saved, cost)
+
+    @property
+    def horizon(self) -> float:
+        """Intervals over which the replicas stay: where others can answer the next burst, until that."""
+        return 1.0 if self.fleet.answers_bursts(self.estimates) else self.fleet.horizon
+
+    def by_load(self, replicas: Ints, group_of: Ints, loads: Loads) -> tuple[Floats, Floats | None]:
+        """(Late events per interval; replicas that the next burst asks for, None if none can serve it in time).
+
+        A burst that can still be grouped anew when it is seen, or served by other replicas, is answered by the choice
+        of the least cost. Both are means over a sample of bursts.
+        """
+        if not self.fleet.regroups_bursts(self.estimates):
+            return self.missed(loads), None
+        rate, limit, _, pause, _ = self.fleet
+        e, beta, since = self.estimates, self.estimates.burstiness(), self.estimates.since_burst()
+        service = Service(rate * limit, rate * since, rate * (limit - since - pause))
+        load = Load(self.events, max(e.ahead_variance, e.variance), np.asarray(e.shares))
+        most = max(self.most, int(replicas.max()))
+        kept, answered = load.late(group_of, most, service)
+        choices = replicas[:, None].repeat(most + 1, axis=1)
+        if in_time := self.fleet.in_time(e):
+            choices[:, 1:] = np.arange(1, most + 1)
+        else:
+            choices, answered = choices[:, :2], answered[np.arange(len(replicas)), :, replicas - 1, None]
+        late = beta * np.concatenate((kept[:, :, None], answered), axis=2)
+        least = (choices[:, None, :] + self.price * late).argmin(axis=2)
+        late = np.take_along_axis(late, least[:, :, None], axis=2)[:, :, 0] @ weights()
+        late = late + (1 - beta) * self.missed(loads)
+        return late, np.take_along_axis(choices, least, axis=1) @ weights() if in_time else None
 
     def missed(self, loads: Loads, stopped: Sequence[float] = ()) -> Floats:
-        """Late events per interval. The load of a group is normal: counted noise, the split over partitions, and the
-        error of the forecast. Of a burst, only what exceeds the capacity up to the limit is late; of a smooth load
-        on an overloaded replica, soon everything. ``stopped``: by grouping, the time of a rebalance before the next
-        burst, after which more of what waits now is left.
+        """Late events per interval if no burst is answered. The load of a group is normal: counted noise, the split
+        over partitions, and the error of the forecast. Of a burst, only what exceeds the capacity up to the limit is
+        late; of a smooth load on an overloaded replica, soon everything. ``stopped``: by grouping, the time of a
+        rebalance before the next burst, after which more of what waits now is left.
         """
         rate, limit, start_up, pause, _ = self.fleet
         e, m, tau = self.estimates, self.events, start_up + 1
@@ -385,9 +434,9 @@ class Outlook(NamedTuple):
         late = beta * deviation * (_density(z) - z * above) + (1 - beta) * mean * above
         return loads.total(np.where(q > 0, late, 0.0))
 
-    def waiting(self, candidates: Candidates, loads: Loads) -> Floats:
-        """Events that wait now and cannot be finished in time: in the candidate's groups, or in those of now until its
-        replicas have started.
+    def waiting(self, candidates: Candidates, loads: Loads, packed: Ints) -> Floats:
+        """Events that wait now and cannot be finished in time: in the candidate's groups, or until its replicas have
+        started in those of now, or of those that have joined if a burst can still be grouped anew.
         """
         rate, limit, _, pause, _ = self.fleet
         stopped = np.where(candidates.changed & candidates.at_once, pause, 0.0)
@@ -396,6 +445,9 @@ class Outlook(NamedTuple):
             max(0.0, sum(self.lags[p] for p in group) - rate * max(0.0, limit - self.oldest)) for group in self.in_force
         )
         at_once = loads.total(np.maximum(0.0, loads.lag - rate * loads.each(left)))
+        if self.fleet.regroups_bursts(self.estimates):
+            joined = self.loads(packed[self.ready - 1 : self.ready])
+            later = min(later, float(np.maximum(0.0, joined.lag - rate * max(0.0, limit - self.oldest - pause)).sum()))
         return np.where(candidates.at_once, at_once, later)
 
     def starting(self, candidates: Candidates, loads: Loads, missed: Floats) -> Floats:
@@ -414,8 +466,9 @@ class Outlook(NamedTuple):
         spare = np.maximum(0.1 * n * rate, n * rate - m)
         late: Floats = m * backlog / spare
         if kept.any():
-            present = self.loads(np.array([group_numbers(self.in_force, len(self.lags))]))
-            lost = max(0.0, float(self.missed(present)[0]) - float(missed[int(np.argmax(kept))]))
+            present = np.array([group_numbers(self.in_force, len(self.lags))])
+            late_now, _ = self.by_load(present.max(axis=1) + 1, present, self.loads(present))
+            lost = max(0.0, float(late_now[0]) - float(missed[int(np.argmax(kept))]))
             late = late + np.where(n > now, lost * min(self.since_request, start_up), 0.0)
         return late
 
@@ -492,7 +545,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             fleet.start_up,
             smallest=tick.replicas <= 1,
             clump=CLUMP if fleet.long_pause else 1.0,
-            part=BESIDE_JUMPS if insured else 1.0,
+            part=late.beside_jumps(p.slo_share, observed.finished) if insured else 1.0,
         )
         learned = msgspec.structs.replace(
             state,
@@ -548,6 +601,8 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             lags=tick.load.lags,
             oldest=oldest,
             in_force=in_force(tick),
+            ready=max(1, min(tick.observation.replicas.joined, tick.most)),
+            most=tick.most,
             replicas=tick.replicas,
             since_request=(observed.time_s - learned.requested_s) / p.decision_interval_s,
             scale_in=typical(1.0, late.scale_ins.ratios) if fleet.long_pause and p.calibrate else 1.0,
@@ -622,6 +677,8 @@ def choose(tick: StreamTick, outlook: Outlook, packed: Ints, first: float) -> tu
         "chosen": best,
         "wanted": replicas,
     }
+    if scores.next_replicas is not None:
+        why["next_replicas"] = scores.next_replicas.tolist()
     if outlook.fleet.long_pause:
         why["saved"] = scores.saved.tolist()
     idle = bool((scores.running[candidates.replicas < now] < scores.running[0]).any())
@@ -656,7 +713,8 @@ def while_starting(tick: StreamTick, outlook: Outlook, packed: Ints, waits: Sequ
     loads = now.loads(group_of)
     until = min((wait for wait in waits if wait > 0), default=inf)
     until = min(until, outlook.fleet.horizon)
-    late = until * now.missed(loads, (0.0, now.fleet.pause)) + now.waiting(both, loads) + now.paused(both, loads)
+    by_load = until * now.missed(loads, (0.0, now.fleet.pause))
+    late = by_load + now.waiting(both, loads, packed) + now.paused(both, loads)
     return groups_of(packed[ready - 1].tolist(), ready) if late[1] < late[0] - TIE else outlook.in_force
 
 
@@ -690,9 +748,10 @@ def terms(
         "peak": e.jumps.peak,
         "reach": e.jumps.reach,
         "oldest_s": outlook.oldest * p.decision_interval_s,
+        **({"since_burst_s": e.since_burst() * p.decision_interval_s} if outlook.fleet.regroups_bursts(e) else {}),
         "price_s": outlook.price * p.decision_interval_s,
         "slo_share": p.slo_share,
-        "horizon_s": outlook.fleet.horizon * p.decision_interval_s,
+        "horizon_s": outlook.horizon * p.decision_interval_s,
         **({"scale_in_ratio": outlook.scale_in} if outlook.fleet.long_pause else {}),
         **({"jump_ratio": outlook.jump} if e.jumps.rate else {}),
         **({"first_jump": e.jumps.first} if e.jumps.first else {}),

@@ -91,15 +91,20 @@ def _trade(terms: Terms) -> list[str]:
     candidates, chosen, price = as_list(terms["candidates"]), terms["chosen"], terms["price_s"]
     columns = [as_list(terms[name]) for name in TRADE[2:]]
     saved = as_list(terms["saved"]) if "saved" in terms else []
+    following = as_list(terms["next_replicas"]) if "next_replicas" in terms else []
     lines = []
     for index, (replicas, changed) in enumerate(zip(candidates, as_list(terms["regrouped"]), strict=True)):
         if not isinstance(chosen, int) or abs(replicas - candidates[chosen]) > 1:
             continue
         by_load, by_jump, waiting, by_pause, cost = (number(column[index]) for column in columns)
         name = f"{replicas} replica{'s' if replicas > 1 else ''}{', regrouped' if changed else ''}"
+        running = f"{replicas} + {number(price)} · ({by_load} late + {by_jump} by jumps)"
+        if following:
+            running += f" + {number(following[index])} replicas that answer the next burst"
+        else:
+            running = f"{number(terms['horizon_s'])} · ({running})"
         lines.append(
-            f"{name}: J = {number(terms['horizon_s'])} · "
-            f"({replicas} + {number(price)} · ({by_load} late + {by_jump} by jumps)) "
+            f"{name}: J = {running} "
             f"+ {number(price)} · ({waiting} waiting too long + {by_pause} by the rebalance)"
             f"{f' − {number(saved[index])} (credit of fewer replicas)' if saved and saved[index] else ''} = {cost}"
             f"{' ← least' if index == chosen else ''}"
@@ -134,11 +139,15 @@ NEWSVENDOR = Family(
         "{announced_peak_per_s} events/s are announced, which may come at any time",
         "a jump makes {jump_ratio} times as many events late as expected",
         "the oldest waiting event is {oldest_s} s old",
+        "a decision sees a burst {since_burst_s} s after it came and can still answer it: late events are those that "
+        "the cheapest answer leaves",
         "λ = {price_s} replica-seconds per late event, for {slo_share:%} within the SLO",
         "λ is at least {least_price_s}: loads jump, and the contract leaves few late events for that",
         "scale-ins make {scale_in_ratio} times as many events late as their rebalance is expected to",
-        Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s", "saved"}), _trade),
-        Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s"}), _trade),
+        *(
+            Sentence(frozenset({*TRADE, "chosen", "price_s", "horizon_s", *more}), _trade)
+            for more in (("saved", "next_replicas"), ("next_replicas",), ("saved",), ())
+        ),
         "partitions for {grouped} replicas: those that have joined, or will have by the next decision; "
         "the others start",
         "{cannot}",

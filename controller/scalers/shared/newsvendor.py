@@ -91,15 +91,15 @@ class CumulativePrice(msgspec.Struct, frozen=True):
     """λ of a contract on all events since the start: what has been late is repaid, however long it takes.
 
     ``value``: replica-intervals per late event; None at the start. ``usual``: finished events per interval, smoothed.
-    ``owed``: events that have to be in time before the price falls. ``finished``, ``late``: the last counts.
+    ``owed``: events that have to be in time before the price falls. ``finished``, ``late``: the last known counts.
     """
 
     value: float | None = None
     usual: float = 0.0
     readings: int = 0
     owed: float = 0.0
-    finished: int | None = None
-    late: int | None = None
+    finished: int = 0
+    late: int = 0
 
     def updated(
         self,
@@ -119,10 +119,12 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         """
         first = first_price(slo_share)
         value = self.value if self.value is not None else first
-        if finished is None or late is None or self.finished is None or self.late is None:
-            return msgspec.structs.replace(self, value=value, finished=finished, late=late)
+        if finished is None or late is None:
+            return msgspec.structs.replace(self, value=value)
         done, missed, readings = max(0, finished - self.finished), max(0, late - self.late), self.readings + 1
-        usual = self.usual + max(1 / SETTLING_TICKS, 1 / readings) * (done - self.usual)
+        usual = self.usual
+        if self.readings:  # the first counts are of a time that is not known
+            usual += max(1 / SETTLING_TICKS, 1 / self.readings) * (done - usual)
         so_far = (1 - slo_share) * finished
         allowed = part * part_to_use(so_far / clump) * (1 - slo_share)
         owed = self.owed + missed / allowed - done

@@ -14,6 +14,7 @@ from controller.scalers.newsvendor import (
     LEAST_EXPECTED,
     LEAST_RATIO,
     MOST_RATIO,
+    LateEvents,
     LateRatios,
     Newsvendor,
     NewsvendorParameters,
@@ -33,6 +34,8 @@ from report.explanations.wording import as_list
 PARTITIONS = 5
 BURST = (0, 0, *(0,) * 15, 0, 1, 0)
 """All arrivals 0.1 s before the tick."""
+EARLIER = (*(0,) * 9, 1, *(0,) * 10)
+"""All arrivals half a second before the tick, when no answer helps them any more."""
 
 
 class Group:
@@ -91,8 +94,60 @@ def evenly(events: int) -> list[int]:
 def test_constant_bursts_need_the_replicas_that_the_price_is_worth(events: int, price_s: float, replicas: int) -> None:
     group = Group(make(price_s=price_s))
     for _ in range(60):
-        group.tick(group.observe(evenly(events)))
+        group.tick(group.observe(evenly(events), profile=EARLIER))
     assert group.replicas == replicas
+
+
+def bursts_answered(group: Group, loads: Sequence[Sequence[int]]) -> tuple[float, float]:
+    """(Replicas, late events) per burst: 200 events/s a replica, decisions 0.075 s after each burst, of which 15 are
+    finished then, and a rebalance of 0.05 s, so that 75 more are in time, or 85 without one.
+    """
+    replicas, late = 0, 0.0
+    for burst in loads:
+        lags = list(burst)
+        for of_replica in group.plan:
+            served = 15
+            for p in of_replica:
+                lags[p], served = max(0, lags[p] - served), max(0, served - lags[p])
+        in_time = 85 if group.tick(group.observe(burst, lags=lags)).action == "none" else 75
+        late += sum(max(0, sum(lags[p] for p in of_replica) - in_time) for of_replica in group.plan)
+        replicas += group.replicas
+    return replicas / len(loads), late / len(loads)
+
+
+def test_bursts_that_can_be_answered_cost_less() -> None:
+    draw = np.random.default_rng(3)
+    loads = [draw.multinomial(280, [0.2] * PARTITIONS).tolist() for _ in range(200)]
+    answers, fixed = Group(make(price_s=0.3)), Group(make(price_s=0.3))
+    replicas, late = bursts_answered(answers, loads)
+    for burst in loads:
+        fixed.tick(fixed.observe(burst, profile=EARLIER))
+    assert replicas + 0.3 * late < 0.95 * fixed.replicas
+
+
+def test_a_burst_that_can_be_grouped_anew_needs_fewer_replicas_though_none_can_start_in_time() -> None:
+    regrouped, kept = (Group(make(price_s=0.1, start_up_s=10.0, rebalance_time_s=pause)) for pause in (0.05, 0.45))
+    why = []
+    for group in (regrouped, kept):
+        for _ in range(30):
+            decision = group.tick(group.observe(evenly(250)))
+        why.append(decision.why["payments"])
+    by_load = [dict(zip(as_list(each["candidates"]), as_list(each["late_by_load"]), strict=True)) for each in why]
+    assert by_load[0][3] < 0.7 * by_load[1][3]
+    assert "next_replicas" not in why[0]
+
+
+def test_the_answer_to_the_next_burst_is_part_of_the_cost_and_told() -> None:
+    group = Group(make(price_s=0.1))
+    for _ in range(30):
+        decision = group.tick(group.observe(evenly(250), lags=(40,) * PARTITIONS))
+    why = decision.why["payments"]
+    terms = ("candidates", "next_replicas", "late_by_load", "late_by_jump", "late_waiting", "late_by_pause", "cost")
+    for n, following, by_load, by_jump, waiting, paused, cost in zip(*(as_list(why[t]) for t in terms), strict=True):
+        assert cost == pytest.approx(n + following + 0.1 * (by_load + by_jump + waiting + paused))
+    text = explain("newsvendor", decision)
+    assert "replicas that answer the next burst" in text
+    assert "a decision sees a burst 0.075 s after it came" in text
 
 
 ARRIVALS = st.lists(st.lists(st.integers(0, 150), min_size=PARTITIONS, max_size=PARTITIONS), min_size=2, max_size=15)
@@ -313,6 +368,31 @@ def test_late_events_that_come_in_clumps_are_aimed_at_less() -> None:
         counts = 200 * interval, int(1.8 * interval)  # nine tenths of what 99 % allow
         single, clumps = single.updated(*counts, 0.99), clumps.updated(*counts, 0.99, clump=5.0)
     assert (clumps.value or 0.0) > 1.2 * (single.value or 0.0)
+
+
+def test_late_events_before_the_first_reading_and_in_a_gap_are_counted() -> None:
+    counts = (100, 40), (None, None), (None, None), (400, 40), (500, 100)
+    price, values = CumulativePrice(), []
+    for finished, late in counts:
+        price = price.updated(finished, late, 0.99)
+        values.append(price.value or 0.0)
+    first = CumulativePrice().updated(None, None, 0.99).value or 0.0
+    assert values[0] > first
+    assert values[1] == values[2] == values[0]
+    assert price.finished == 500 and price.late == 100
+
+
+def test_a_long_past_does_not_make_the_price_slow() -> None:
+    price = CumulativePrice()
+    for interval in range(30):
+        price = price.updated(1_000_000 + 100 * interval, 0, 0.99)
+    assert price.usual == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize(("by_jumps", "part"), [(0, 0.75), (20, 0.75), (50, 0.5), (75, 0.25), (500, 0.25)])
+def test_late_events_of_jumps_leave_fewer_to_others(by_jumps: int, part: float) -> None:
+    assert LateEvents(by_jumps=by_jumps).beside_jumps(0.99, 10_000) == pytest.approx(part)
+    assert LateEvents(by_jumps=by_jumps).beside_jumps(0.99, None) == 0.75
 
 
 # --- scale-ins whose rebalance is long -------------------------------------------------------------------------------
