@@ -103,6 +103,8 @@ def main() -> None:
             BinpackTail(BinpackTailParameters(max_replicas=most)),
         ):
             tell(scaler, observation, partitions, replicas, times, scene)
+        at_once = Newsvendor(NewsvendorParameters(max_replicas=most, start_up_s=0.0))
+        tell(at_once, observation, partitions, replicas, times, f"{scene}, no start-up")
         long = Newsvendor(NewsvendorParameters(max_replicas=most, rebalance_time_s=0.5))
         tell(long, observation, partitions, replicas, times, f"{scene}, rebalance 0.5 s")
     for topics, consumers, times in ((5, 20, 5), (10, 20, 2)):

@@ -16,7 +16,7 @@ Ints = npt.NDArray[np.int64]
 
 NODES: Final = 4
 """Sums of a burst in the sample, an even number: those of Gauss–Hermite quadrature, with its weights."""
-SPLITS: Final = 3
+SPLITS: Final = 5
 """Splits over the partitions for each of these sums."""
 SCENARIOS: Final = NODES * SPLITS
 FEW_PARTITIONS: Final = 16
