@@ -54,6 +54,10 @@ LEAST_BESIDE_JUMPS: Final = 0.25
 MOST_BUSY: Final = 0.97
 BURSTS: Final = 0.5
 """Of β: arrivals are bursts."""
+AT_TURNS: Final = 2.0
+"""Times the variance of a forecast over a start-up, in bursts that others cannot answer in time: its errors are the
+largest where a load turns, and come one after the other there.
+"""
 LONG: Final = 0.5
 """Of the limit: a rebalance that takes more than this part of it cannot always fall between the bursts."""
 OVERDUE: Final = 0.5
@@ -396,11 +400,12 @@ class Outlook(NamedTuple):
         rate, limit, _, pause, _ = self.fleet
         e, beta, since = self.estimates, self.estimates.burstiness(), self.estimates.since_burst()
         service = Service(rate * limit, rate * since, rate * (limit - since - pause))
-        load = Load(self.events, max(e.ahead_variance, e.variance), np.asarray(e.shares))
-        most = max(self.most, int(replicas.max()))
+        in_time, most = self.fleet.in_time(e), max(self.most, int(replicas.max()))
+        variance = max(e.ahead_variance, e.variance) * (1.0 if in_time else AT_TURNS)
+        load = Load(self.events, variance, np.asarray(e.shares))
         kept, answered = load.late(group_of, most, service)
         choices = replicas[:, None].repeat(most + 1, axis=1)
-        if in_time := self.fleet.in_time(e):
+        if in_time:
             choices[:, 1:] = np.arange(1, most + 1)
         else:
             choices, answered = choices[:, :2], answered[np.arange(len(replicas)), :, replicas - 1, None]

@@ -182,13 +182,15 @@ class JumpPrice(msgspec.Struct, frozen=True):
 
     def least(self, slo_share: float, finished: int | None, late: int | None) -> float:
         """In replica-intervals; 0 where any price is low enough. What is left over of the contract is used, and what is
-        owed is repaid. The more of the contract is used, the nearer is the first price, which is the least where late
-        events are owed.
+        owed is repaid, before the first reading at the largest price. The more of the contract is used, the nearer is
+        the first price, which is the least where late events are owed.
         """
         allowed, used, first = JUMP_AIM * (1 - slo_share) * self.arrived, 0.0, first_price(slo_share)
         if finished and late is not None:
             so_far = (1 - slo_share) * finished
             left, used = JUMP_AIM * so_far - late, late / so_far
+            if left < 0 and not self.readings:
+                return first * STEPS[-1]
             over = max(SPENT_TICKS, self.readings / 2) if left > 0 else max(REPAID_TICKS, self.readings)
             allowed = max(LEAST_PART * allowed, allowed + left / over)
         multiple = self._least_multiple(allowed)

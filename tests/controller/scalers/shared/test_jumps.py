@@ -185,6 +185,11 @@ def test_what_is_owed_is_repaid_over_minutes_and_never_takes_all() -> None:
     assert expecting(late).least(0.99, 100_000, owing) == pytest.approx(STEPS[3] * FIRST)
 
 
+def test_what_is_owed_before_anything_is_expected_is_repaid_at_the_largest_price() -> None:
+    assert JumpPrice().least(0.99, 300, 3) == pytest.approx(STEPS[-1] * FIRST)
+    assert JumpPrice().least(0.99, 300, 2) < FIRST
+
+
 def test_what_is_left_over_is_spent_more_slowly_than_what_is_owed_is_repaid() -> None:
     even = int(JUMP_AIM * 1000)
     spending, neither, repaying = (
