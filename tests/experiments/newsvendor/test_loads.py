@@ -60,7 +60,8 @@ def test_a_load_is_played_with_the_largest_fleet_too_when_it_is_not_kept(monkeyp
     assert 5 < played.minutes < 10 * len(played.load.weights)
 
 
-def test_a_load_that_jumps_early_is_kept_where_its_peak_is_announced() -> None:
-    untold, told = (table.play(109, announced) for announced in (False, True))
+@pytest.mark.parametrize("number", [90, 133, 156])
+def test_a_load_that_jumps_early_is_kept_where_its_peak_is_announced(number: int) -> None:
+    untold, told = (table.play(number, announced) for announced in (False, True))
     assert untold.result == "refused"
     assert told.result == "kept"
