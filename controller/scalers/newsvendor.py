@@ -50,7 +50,7 @@ the longer they would have been enough, the longer they will be.
 BESIDE_JUMPS: Final = 0.75
 """Of the late events that the price aims at, those that it may use where jumps are expected, which need the others."""
 LEAST_BESIDE_JUMPS: Final = 0.25
-"""The same after jumps that made more events late than was left to them."""
+"""That part, if jumps have used more of the contract than the rest."""
 MOST_BUSY: Final = 0.97
 BURSTS: Final = 0.5
 """Of β: arrivals are bursts."""
@@ -138,7 +138,7 @@ class LateEvents(msgspec.Struct, frozen=True):
         )
 
     def beside_jumps(self, slo_share: float, finished: int | None) -> float:
-        """Of the late events that are allowed, the part that jumps leave to others; they may use a quarter of them."""
+        """Of the late events that are allowed, the part that other causes may use: what jumps leave, within limits."""
         used = self.by_jumps / ((1 - slo_share) * finished) if finished else 0.0
         return clip(1 - used, LEAST_BESIDE_JUMPS, BESIDE_JUMPS)
 
@@ -412,7 +412,8 @@ class Outlook(NamedTuple):
         late = beta * np.concatenate((kept[:, :, None], answered), axis=2)
         least = (choices[:, None, :] + self.price * late).argmin(axis=2)
         late = np.take_along_axis(late, least[:, :, None], axis=2)[:, :, 0] @ weights()
-        late = late + (1 - beta) * self.missed(loads)
+        if beta < 1:
+            late = late + (1 - beta) * self.missed(loads)
         return late, np.take_along_axis(choices, least, axis=1) @ weights() if in_time else None
 
     def missed(self, loads: Loads, stopped: Sequence[float] = ()) -> Floats:

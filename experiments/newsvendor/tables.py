@@ -49,7 +49,11 @@ INSTANT: Final = {
     "service_scv": "0", "batch": "0",
 }  # fmt: skip
 """Replicas come and go at once, each rebalance stops all for 50 ms, every event takes 5 ms, in order of arrival."""
-SYSTEMS: Final[dict[str, dict[str, str]]] = {"instant": INSTANT, "default": {}}
+SYSTEMS: Final[dict[str, dict[str, str]]] = {
+    "instant": INSTANT,
+    "instant-10": {**INSTANT, "start_up_s": "10"},
+    "default": {},
+}
 """Others are named by start-up and rebalance time in seconds, as in ``2/0.5``."""
 DEARER: Final = 1.03
 """A rival that costs so many times what newsvendor pays for the share has lost."""
@@ -178,9 +182,9 @@ class MeasuredCell(msgspec.Struct, omit_defaults=True):
 @cache
 def run(experiment: str, system: str, seed: int, phase_s: float, scaler: str, given: tuple[Any, ...]) -> Any:
     """(share, replica-minutes) of one run in virtual time."""
-    worker = {"commit_interval_s": "0"} if system == "instant" else {}
     settings = {scaler: {name: str(value) for name, value in given}}
     fields = system_of(system)
+    worker = {"commit_interval_s": "0"} if fields.get("staleness_s") == "0" else {}
     options = Options(world="sim", seed=seed, tick_phase_s=phase_s, system=fields, worker=worker, settings=settings)
     finished = simulate(BY_NAME[experiment], scaler, options)
     _, response_s = finished.responses()

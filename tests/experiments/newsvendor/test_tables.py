@@ -114,6 +114,7 @@ def test_an_unknown_load_is_refused_with_the_nearest_name(name: str, near: str) 
 def test_a_system_is_named_or_has_a_start_up_and_a_rebalance_time() -> None:
     assert tables.system_of("2/0.5") == {"start_up_s": "2", "rebalance_s": "0.5"}
     assert tables.system_of("default") == {}
+    assert tables.system_of("instant-10") == {**tables.system_of("instant"), "start_up_s": "10"}
     with pytest.raises(PenstockError, match="instant"):
         tables.system_of("instnt")
 

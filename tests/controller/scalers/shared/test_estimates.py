@@ -67,9 +67,9 @@ def test_a_load_that_was_announced_is_no_surprise() -> None:
 
 
 def test_an_announcement_can_be_repeated_and_withdrawn() -> None:
-    told = Estimates().announced(300.0)
-    assert told.announced(300.0) is told
-    assert told.announced(0.0) == Estimates()
+    with_peak = Estimates().announced(300.0)
+    assert with_peak.announced(300.0) is with_peak
+    assert with_peak.announced(0.0) == Estimates()
 
 
 def test_a_jump_to_the_peak_is_remembered() -> None:
