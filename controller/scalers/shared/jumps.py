@@ -23,7 +23,7 @@ JUMP: Final = 0.3
 """Of the peak: an error of the forecast that is a jump or a fall."""
 FIRST_JUMP: Final = 3.0
 """Times the largest load: how far a load is expected to jump that has not changed yet."""
-FIRST_JUMP_TICKS: Final = 1000
+FIRST_JUMP_TICKS: Final = 1100
 """Intervals in which one jump is expected before any was seen: to an announced peak, or of a load that has not changed
 yet.
 """
@@ -39,8 +39,8 @@ MOVED: Final = 0.2
 """Of the highest level: a load that has moved by this part changes gradually."""
 BEYOND_NOISE: Final = 10.0
 """Standard deviations of the level, which such a move exceeds, too."""
-STEPS: Final[tuple[float, ...]] = tuple(1.4**step for step in range(10))
-"""Prices that are compared, as multiples of the first one."""
+STEPS: Final[tuple[float, ...]] = tuple(1.4**step for step in range(-3, 10))
+"""Prices that are compared, as multiples of the first one: from about the least to about the largest one."""
 MEAN_TICKS: Final = 60
 """Intervals over which expected late events and arrivals are averaged: loads come back within minutes."""
 JUMP_AIM: Final = 0.75
@@ -182,8 +182,8 @@ class JumpPrice(msgspec.Struct, frozen=True):
 
     def least(self, slo_share: float, finished: int | None, late: int | None) -> float:
         """In replica-intervals; 0 where any price is low enough. What is left over of the contract is used, and what is
-        owed is repaid, before the first reading at the largest price. The more of the contract is used, the nearer is
-        the first price, which is the least where late events are owed.
+        owed is repaid, before the first reading at the largest price. The more of the contract is used, the less this
+        price may be below the first one; where late events are owed, it is not.
         """
         allowed, used, first = JUMP_AIM * (1 - slo_share) * self.arrived, 0.0, first_price(slo_share)
         if finished and late is not None:
@@ -193,14 +193,15 @@ class JumpPrice(msgspec.Struct, frozen=True):
                 return first * STEPS[-1]
             over = max(SPENT_TICKS, self.readings / 2) if left > 0 else max(REPAID_TICKS, self.readings)
             allowed = max(LEAST_PART * allowed, allowed + left / over)
-        multiple = self._least_multiple(allowed)
-        return first * (multiple if multiple > 1 else clip((used - UNUSED) / (AIM - UNUSED), 0.0, 1.0))
+        return first * max(self._least_multiple(allowed), clip((used - UNUSED) / (AIM - UNUSED), 0.0, 1.0))
 
     def _least_multiple(self, allowed: float) -> float:
-        """Of the first price, at which no more events are late; between two steps it is interpolated."""
+        """Of the first price, at which no more events are late; between two steps it is interpolated. 0 if no more are
+        late at any of them.
+        """
         enough = next((step for step, late in enumerate(self.late) if late <= allowed), None)
         if not enough:
-            return STEPS[-1 if enough is None else 0]
+            return STEPS[-1] if enough is None else 0.0
         more, fewer = self.late[enough - 1], self.late[enough]
         part = (more - allowed) / (more - fewer)
         return float(STEPS[enough - 1] * (STEPS[enough] / STEPS[enough - 1]) ** part)

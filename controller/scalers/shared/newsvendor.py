@@ -32,6 +32,10 @@ DISPERSION_GAIN: Final = 0.05
 SPARE_DEVIATIONS: Final = 2.0
 """Late events that are left over in the end, in standard deviations of a count of all that are allowed."""
 LEAST_AIM: Final = 0.7
+LEFT_OVER_TICKS: Final = 300
+"""Late events that are left over of a cumulative contract may come over so many intervals, or with half as many events
+as have finished, if those are more.
+"""
 LEAST_PART: Final = 0.5
 """Of the first price, which a cumulative price does not fall below where a start-up is long: then late events come
 before any answer to them. Half as much at ``LONG_START_UP`` intervals.
@@ -115,7 +119,8 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         """With new counts; unknown ones leave the price as it is. ``start_up``: of a replica, in intervals.
         ``smallest``: the fleet has one replica, where no late events say little about the price that a larger load
         needs; the longer a start-up, the slower it falls. ``clump``: late events that come together, of which the more
-        are left over in the end. ``part``: of the late events that are allowed, those that this price may use.
+        are left over in the end. ``part``: of the late events that are allowed, those that this price may use; if it is
+        all, it may also use what is left over of them so far.
         """
         first = first_price(slo_share)
         value = self.value if self.value is not None else first
@@ -126,14 +131,17 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         if self.readings:  # the first counts are of a time that is not known
             usual += max(1 / SETTLING_TICKS, 1 / self.readings) * (done - usual)
         so_far = (1 - slo_share) * finished
+        spare = SPARE_DEVIATIONS * sqrt(so_far)
         allowed = part * part_to_use(so_far / clump) * (1 - slo_share)
+        if part == 1:
+            allowed += max(0.0, so_far - spare - late) / max(LEFT_OVER_TICKS * max(1.0, usual), finished / 2)
         owed = self.owed + missed / allowed - done
         step = clip(owed / max(1.0, usual), -1.5, 25.0)
         if smallest and step < 0:
             step *= LONG_START_UP / (start_up + LONG_START_UP)
         largest = min(LARGEST_PRICE, LARGEST_PART * first)
         least = max(LEAST_PRICE, LEAST_PART * first * start_up / (start_up + LONG_START_UP))
-        kept = late <= so_far - SPARE_DEVIATIONS * sqrt(so_far)
+        kept = late <= so_far - spare
         gain = clip(sqrt(SETTLED_TICKS / readings), LEAST_GAIN, 1.0) if kept else 1.0
         value = clip(value * exp(PRICE_GAIN * gain * step), least, largest)
         if value < largest:

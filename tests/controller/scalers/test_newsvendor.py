@@ -276,15 +276,16 @@ def test_the_price_rises_while_the_contract_is_missed_and_falls_while_it_is_kept
     assert (price.value > first) == dearer
 
 
-@pytest.mark.parametrize(("kind", "seconds"), [(Price, 200), (CumulativePrice, 150)])
+@pytest.mark.parametrize(("kind", "seconds", "within"), [(Price, 200, 0.05), (CumulativePrice, 150, 0.15)])
 def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones(
-    kind: type[Price] | type[CumulativePrice], seconds: int
+    kind: type[Price] | type[CumulativePrice], seconds: int, within: float
 ) -> None:
+    """Of a cumulative contract, the first single ones are of those that are left over."""
     clump, single = kind().updated(0, 0, 0.999), kind().updated(0, 0, 0.999)
     for second in range(1, seconds):
         clump = clump.updated(200 * second, 25 if second >= 100 else 0, 0.999)
         single = single.updated(200 * second, max(0, min(25, second - 99)), 0.999)
-    assert clump.value == pytest.approx(single.value, rel=0.05)
+    assert clump.value == pytest.approx(single.value, rel=within)
 
 
 def test_what_the_largest_price_could_not_answer_is_repaid_before_it_falls() -> None:
@@ -345,9 +346,9 @@ def test_late_events_change_a_settled_price_less_while_the_contract_is_kept(
     def change_after(seconds: int) -> float:
         price = CumulativePrice(value=0.3).updated(0, 0, 0.99)
         for second in range(1, seconds):
-            price = price.updated(200 * second, int(late_per_second * second), 0.99)
+            price = price.updated(200 * second, int(late_per_second * second), 0.99, part=0.75)
         price = msgspec.structs.replace(price, value=0.3, owed=0.0)
-        after = price.updated(200 * seconds, int(late_per_second * seconds) + 40, 0.99)
+        after = price.updated(200 * seconds, int(late_per_second * seconds) + 40, 0.99, part=0.75)
         return log((after.value or 0.0) / 0.3)
 
     early = change_after(300)
@@ -360,6 +361,23 @@ def test_more_of_the_contract_is_used_the_more_events_it_is_about() -> None:
     parts = [part_to_use(allowed) for allowed in (0.0, 10.0, 1000.0, 100_000.0)]
     assert parts == sorted(parts)
     assert 0.5 < parts[0] < 0.8 and 0.99 < parts[-1] < 1.0
+
+
+@pytest.mark.parametrize(("part", "cheaper"), [(1.0, True), (0.75, False)])
+def test_what_is_left_over_of_the_contract_may_be_used_unless_jumps_need_it(part: float, cheaper: bool) -> None:
+    """After ten minutes with and without late events, the same late events follow."""
+
+    def after_minutes(late_before: int) -> float:
+        price = CumulativePrice().updated(0, 0, 0.99)
+        for second in range(1, 600):
+            price = price.updated(200 * second, late_before * second // 600, 0.99, part=part)
+        price = msgspec.structs.replace(price, value=0.1, owed=0.0)
+        for second in range(600, 660):
+            price = price.updated(200 * second, late_before + int(2.5 * (second - 600)), 0.99, part=part)
+        assert price.value is not None
+        return price.value
+
+    assert (after_minutes(0) < 0.95 * after_minutes(1100)) == cheaper
 
 
 def test_late_events_that_come_in_clumps_are_aimed_at_less() -> None:

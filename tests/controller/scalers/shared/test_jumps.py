@@ -172,6 +172,15 @@ def test_the_least_price_leaves_as_many_late_events_to_jumps_as_the_contract_doe
     assert STEPS[below] < least / FIRST <= STEPS[below + 1]
 
 
+def test_it_may_be_below_the_first_price_and_is_there_if_the_smallest_makes_too_many_late() -> None:
+    """A price below the first one is compared, too: with it, jumps may make far more events late."""
+    first = STEPS.index(1.0)
+    allowed = JUMP_AIM * 0.01 * 200
+    late = tuple(100 * allowed if step < first - 1 else 0.0 for step in range(len(STEPS)))
+    least = expecting(late).least(0.99, 10_000, 0) / FIRST
+    assert STEPS[0] < least <= STEPS[first - 1] < 1
+
+
 def test_it_is_the_lower_the_more_of_the_contract_is_left() -> None:
     prices = [expecting(FALLING).least(0.99, 100_000, late) for late in (0, 400, 749, 900, 1200, 5000)]
     assert all(cheap < dear for cheap, dear in pairwise(prices[:4]))
