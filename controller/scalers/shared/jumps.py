@@ -46,8 +46,8 @@ MEAN_TICKS: Final = 60
 JUMP_AIM: Final = 0.75
 """Of the late events that the contract allows, the part that jumps may use."""
 UNUSED: Final = 0.5
-"""Of the late events that the contract allows, the part up to which jumps have no least price: from there on it rises
-to the first price, which it has at ``AIM``.
+"""Of the late events that the contract allows, the part from which on their use sets a least price, too: it rises to
+the first price, which it has at ``AIM``.
 """
 LEAST_PART: Final = 0.1
 """Of that part, what jumps may use however much is owed."""

@@ -276,16 +276,16 @@ def test_the_price_rises_while_the_contract_is_missed_and_falls_while_it_is_kept
     assert (price.value > first) == dearer
 
 
-@pytest.mark.parametrize(("kind", "seconds", "within"), [(Price, 200, 0.05), (CumulativePrice, 150, 0.15)])
+@pytest.mark.parametrize(("kind", "seconds", "given"), [(Price, 200, {}), (CumulativePrice, 150, {"part": 0.75})])
 def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones(
-    kind: type[Price] | type[CumulativePrice], seconds: int, within: float
+    kind: type[Price] | type[CumulativePrice], seconds: int, given: dict[str, Any]
 ) -> None:
-    """Of a cumulative contract, the first single ones are of those that are left over."""
+    """A cumulative contract of which nothing may be left over for this price: single ones could be among those."""
     clump, single = kind().updated(0, 0, 0.999), kind().updated(0, 0, 0.999)
     for second in range(1, seconds):
-        clump = clump.updated(200 * second, 25 if second >= 100 else 0, 0.999)
-        single = single.updated(200 * second, max(0, min(25, second - 99)), 0.999)
-    assert clump.value == pytest.approx(single.value, rel=within)
+        clump = clump.updated(200 * second, 25 if second >= 100 else 0, 0.999, **given)
+        single = single.updated(200 * second, max(0, min(25, second - 99)), 0.999, **given)
+    assert clump.value == pytest.approx(single.value, rel=0.05)
 
 
 def test_what_the_largest_price_could_not_answer_is_repaid_before_it_falls() -> None:
