@@ -36,7 +36,7 @@ Bools = npt.NDArray[np.bool_]
 
 MARGIN: Final = 0.05
 """Of an interval: the spread of service times around the limit."""
-SPARE: Final = 0.7
+SPARE: Final = 0.85
 """Of the time between a pause and the limit, the part that a smooth load may use as a buffer."""
 CLUMP: Final = 5.0
 """Late events of a long rebalance come together: their count varies like that of so many times fewer single ones."""
@@ -550,8 +550,9 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             p.slo_share,
             fleet.start_up,
             smallest=tick.replicas <= 1,
-            clump=CLUMP if fleet.long_pause else 1.0,
+            together=CLUMP if fleet.long_pause else 1.0,
             part=late.beside_jumps(p.slo_share, observed.finished) if insured else 1.0,
+            noise=not (estimates.jumps.heights or fleet.long_pause),
         )
         learned = msgspec.structs.replace(
             state,

@@ -36,6 +36,14 @@ LEFT_OVER_TICKS: Final = 300
 """Late events that are left over of a cumulative contract may come over so many intervals, or with half as many events
 as have finished, if those are more.
 """
+MOST_RAISED: Final = 100.0
+"""Intervals by which late events that come together raise a cumulative price at most: a clump of them says little about
+the next ones. For as many intervals as they owe beyond these, the price does not fall.
+"""
+CLUMP_TICKS: Final = 60
+"""Intervals within which late events come together."""
+CLUMPS_TICKS: Final = 900
+"""More late events than a contract allows in so many intervals, and has allowed so far, are no such clump."""
 LEAST_PART: Final = 0.5
 """Of the first price, which a cumulative price does not fall below where a start-up is long: then late events come
 before any answer to them. Half as much at ``LONG_START_UP`` intervals.
@@ -91,11 +99,33 @@ class Price(msgspec.Struct, frozen=True):
         return Price(value, usual, self.readings + 1, owed, finished, late)
 
 
+class Clump(msgspec.Struct, frozen=True):
+    """Late events that come together, in intervals that have to be in time for them. ``raised``: those of the last ones
+    that raised a price; ``held``: those for which it does not fall.
+    """
+
+    raised: float = 0.0
+    held: float = 0.0
+
+    def updated(self, owed: float, elapsed: float, *, limited: bool) -> tuple[float, "Clump"]:
+        """(Intervals that the price is changed by, the new state), when late events owe so many more intervals.
+        ``elapsed``: intervals that were in time. Without a limit, all of them raise the price.
+        """
+        if not limited:
+            return self.held + owed, Clump()
+        raised = max(0.0, self.raised - MOST_RAISED / CLUMP_TICKS)
+        raises = min(owed, MOST_RAISED - raised)
+        held = self.held + owed - raises
+        holds = min(held, elapsed)
+        return raises + holds, Clump(raised + raises, held - holds)
+
+
 class CumulativePrice(msgspec.Struct, frozen=True):
     """λ of a contract on all events since the start: what has been late is repaid, however long it takes.
 
     ``value``: replica-intervals per late event; None at the start. ``usual``: finished events per interval, smoothed.
     ``owed``: events that have to be in time before the price falls. ``finished``, ``late``: the last known counts.
+    ``clump``: late events that come together, beyond those that are owed.
     """
 
     value: float | None = None
@@ -104,6 +134,7 @@ class CumulativePrice(msgspec.Struct, frozen=True):
     owed: float = 0.0
     finished: int = 0
     late: int = 0
+    clump: Clump = Clump()
 
     def updated(
         self,
@@ -113,14 +144,16 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         start_up: float = 0.0,
         *,
         smallest: bool = False,
-        clump: float = 1.0,
+        together: float = 1.0,
         part: float = 1.0,
+        noise: bool = True,
     ) -> "CumulativePrice":
         """With new counts; unknown ones leave the price as it is. ``start_up``: of a replica, in intervals.
         ``smallest``: the fleet has one replica, where no late events say little about the price that a larger load
-        needs; the longer a start-up, the slower it falls. ``clump``: late events that come together, of which the more
-        are left over in the end. ``part``: of the late events that are allowed, those that this price may use; if it is
-        all, it may also use what is left over of them so far.
+        needs; the longer a start-up, the slower it falls. ``together``: late events that come together, of which the
+        more are left over in the end. ``part``: of the late events that are allowed, those that this price may use; if
+        it is all, it may also use what is left over of them so far. ``noise``: late events that come together say
+        little about the next ones.
         """
         first = first_price(slo_share)
         value = self.value if self.value is not None else first
@@ -130,13 +163,16 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         usual = self.usual
         if self.readings:  # the first counts are of a time that is not known
             usual += max(1 / SETTLING_TICKS, 1 / self.readings) * (done - usual)
+        unit = max(1.0, usual)
         so_far = (1 - slo_share) * finished
         spare = SPARE_DEVIATIONS * sqrt(so_far)
-        allowed = part * part_to_use(so_far / clump) * (1 - slo_share)
+        allowed = part * part_to_use(so_far / together) * (1 - slo_share)
         if part == 1:
-            allowed += max(0.0, so_far - spare - late) / max(LEFT_OVER_TICKS * max(1.0, usual), finished / 2)
-        owed = self.owed + missed / allowed - done
-        step = clip(owed / max(1.0, usual), -1.5, 25.0)
+            allowed += max(0.0, so_far - spare - late) / max(LEFT_OVER_TICKS * unit, finished / 2)
+        limited = noise and self.readings > 1 and late <= (1 - slo_share) * max(finished, CLUMPS_TICKS * usual)
+        intervals, clump = self.clump.updated(missed / allowed / unit, done / unit, limited=limited)
+        owed = self.owed + intervals * unit - done
+        step = clip(owed / unit, -1.5, 25.0)
         if smallest and step < 0:
             step *= LONG_START_UP / (start_up + LONG_START_UP)
         largest = min(LARGEST_PRICE, LARGEST_PART * first)
@@ -145,8 +181,8 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         gain = clip(sqrt(SETTLED_TICKS / readings), LEAST_GAIN, 1.0) if kept else 1.0
         value = clip(value * exp(PRICE_GAIN * gain * step), least, largest)
         if value < largest:
-            owed -= step * max(1.0, usual)
-        return CumulativePrice(value, usual, readings, max(0.0, owed), finished, late)
+            owed -= step * unit
+        return CumulativePrice(value, usual, readings, max(0.0, owed), finished, late, clump)
 
 
 class Forecast(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """newsvendor: what its answers promise, whatever the load, and the numbers that follow from the method."""
 
 from collections.abc import Sequence
-from math import log
+from math import exp, log
 from typing import Any
 
 import msgspec
@@ -25,7 +25,14 @@ from controller.scalers.newsvendor import (
     requests,
 )
 from controller.scalers.shared.jumps import STEADY_TICKS
-from controller.scalers.shared.newsvendor import LARGEST_PART, CumulativePrice, Price, part_to_use
+from controller.scalers.shared.newsvendor import (
+    LARGEST_PART,
+    MOST_RAISED,
+    PRICE_GAIN,
+    CumulativePrice,
+    Price,
+    part_to_use,
+)
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
 from penstock.plan import range_groups
 from report.explain import explain
@@ -276,11 +283,15 @@ def test_the_price_rises_while_the_contract_is_missed_and_falls_while_it_is_kept
     assert (price.value > first) == dearer
 
 
-@pytest.mark.parametrize(("kind", "seconds", "given"), [(Price, 200, {}), (CumulativePrice, 150, {"part": 0.75})])
+@pytest.mark.parametrize(
+    ("kind", "seconds", "given"), [(Price, 200, {}), (CumulativePrice, 150, {"part": 0.75, "noise": False})]
+)
 def test_a_clump_of_late_events_raises_the_price_as_much_as_single_ones(
     kind: type[Price] | type[CumulativePrice], seconds: int, given: dict[str, Any]
 ) -> None:
-    """A cumulative contract of which nothing may be left over for this price: single ones could be among those."""
+    """A cumulative contract of which nothing may be left over for this price: single ones could be among those. A clump
+    is no noise, as after a jump.
+    """
     clump, single = kind().updated(0, 0, 0.999), kind().updated(0, 0, 0.999)
     for second in range(1, seconds):
         clump = clump.updated(200 * second, 25 if second >= 100 else 0, 0.999, **given)
@@ -295,13 +306,42 @@ def test_what_the_largest_price_could_not_answer_is_repaid_before_it_falls() -> 
     values = list[float]()
     for second in range(500):
         finished, late = finished + 200, late + (200 if second < 4 else 0)
-        price = price.updated(finished, late, 0.99)
+        price = price.updated(finished, late, 0.99, noise=False)
         values.append(price.value or 0.0)
     largest = [second for second, value in enumerate(values) if value == most]
     assert most == pytest.approx(1.711, abs=0.001)
     assert largest == list(range(largest[0], largest[-1] + 1))
     assert largest[0] < 15 and largest[-1] > 200  # 800 late events are 1 % of 400 seconds
     assert values[-1] < 1.0
+
+
+def test_a_clump_of_late_events_raises_the_price_of_a_load_without_jumps_by_a_limit_and_then_holds_it() -> None:
+    """40 late events of 200 a second owe 40,000 events at 99.9 %, more than 200 seconds."""
+    price = jumped = CumulativePrice().updated(0, 0, 0.999)
+    values = list[float]()
+    for second in range(1, 501):
+        counts = 200 * second, 40 if second >= 200 else 0
+        price, jumped = price.updated(*counts, 0.999), jumped.updated(*counts, 0.999, noise=False)
+        values.append(price.value or 0.0)
+        assert msgspec.json.decode(msgspec.json.encode(price), type=CumulativePrice) == price
+        if second == 210:
+            assert (jumped.value or 0.0) > 2 * values[-1]
+    before, after = values[198], values[199:]
+    highest = max(after)
+    held = [second for second, value in enumerate(after) if value > 0.99 * highest]
+    assert highest == pytest.approx(before * exp(PRICE_GAIN * MOST_RAISED), rel=0.03)
+    assert held == list(range(held[0], held[-1] + 1)) and 100 < len(held) < 250
+    assert values[-1] < 0.5 * highest
+
+
+def test_more_late_events_than_a_quarter_of_an_hour_allows_raise_the_price_without_a_limit() -> None:
+    few = many = CumulativePrice(value=0.1)
+    for second in range(1, 30):
+        few = few.updated(200 * second, 170 if second > 10 else 0, 0.999)
+        many = many.updated(200 * second, 190 if second > 10 else 0, 0.999)
+    assert few.value is not None and many.value is not None
+    assert few.value < 0.4
+    assert many.value == 5.0
 
 
 def test_a_long_start_up_keeps_the_price_from_falling_far() -> None:
@@ -384,7 +424,7 @@ def test_late_events_that_come_in_clumps_are_aimed_at_less() -> None:
     single, clumps = CumulativePrice(), CumulativePrice()
     for interval in range(200):
         counts = 200 * interval, int(1.8 * interval)  # nine tenths of what 99 % allow
-        single, clumps = single.updated(*counts, 0.99), clumps.updated(*counts, 0.99, clump=5.0)
+        single, clumps = single.updated(*counts, 0.99), clumps.updated(*counts, 0.99, together=5.0)
     assert (clumps.value or 0.0) > 1.2 * (single.value or 0.0)
 
 
