@@ -41,7 +41,7 @@ MOST_RAISED: Final = 100.0
 the next ones. For as many intervals as they owe beyond these, the price does not fall.
 """
 CLUMP_TICKS: Final = 60
-"""Intervals within which late events come together."""
+"""Intervals after which as many may raise it again."""
 CLUMPS_TICKS: Final = 900
 """More late events than a contract allows in so many intervals, and has allowed so far, are no such clump."""
 LEAST_PART: Final = 0.5
@@ -100,8 +100,8 @@ class Price(msgspec.Struct, frozen=True):
 
 
 class Clump(msgspec.Struct, frozen=True):
-    """Late events that come together, in intervals that have to be in time for them. ``raised``: those of the last ones
-    that raised a price; ``held``: those for which it does not fall.
+    """Late events that come together, in intervals that have to be in time for them. ``raised``: those that raised a
+    price, which fade; ``held``: those for which it does not fall.
     """
 
     raised: float = 0.0
