@@ -1,7 +1,7 @@
 """newsvendor's contract on drawn loads: ``penstock paper newsvendor loads``.
 
 Each load is drawn by its number, with its topic and its system: shape and peak of the rate, bursts or Poisson arrivals,
-partitions and their shares, start-up and rebalance time. Ten minutes each. Numbers 1 to 200 and 6001 to 7000 are for
+partitions and their shares, start-up and rebalance time. Ten minutes each. Numbers 1 to 200 and 4001 to 7000 are for
 scoring only; constants of the scaler were chosen on numbers 1001 to 1060, 2001 to 2350 and 3001 to 3400.
 """
 

@@ -40,10 +40,10 @@ MOST_RAISED: Final = 100.0
 """Intervals by which late events that come together raise a cumulative price at most: a clump of them says little about
 the next ones. For as many intervals as they owe beyond these, the price does not fall.
 """
-CLUMP_TICKS: Final = 60
+RAISED_TICKS: Final = 60
 """Intervals after which as many may raise it again."""
-CLUMPS_TICKS: Final = 900
-"""More late events than a contract allows in so many intervals, and has allowed so far, are no such clump."""
+OUTAGE_TICKS: Final = 900
+"""More late events than a contract allows in so many intervals, and has allowed so far, are an outage, and no clump."""
 LEAST_PART: Final = 0.5
 """Of the first price, which a cumulative price does not fall below where a start-up is long: then late events come
 before any answer to them. Half as much at ``LONG_START_UP`` intervals.
@@ -113,7 +113,7 @@ class Clump(msgspec.Struct, frozen=True):
         """
         if not limited:
             return self.held + owed, Clump()
-        raised = max(0.0, self.raised - MOST_RAISED / CLUMP_TICKS)
+        raised = max(0.0, self.raised - MOST_RAISED / RAISED_TICKS)
         raises = min(owed, MOST_RAISED - raised)
         held = self.held + owed - raises
         holds = min(held, elapsed)
@@ -169,7 +169,7 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         allowed = part * part_to_use(so_far / together) * (1 - slo_share)
         if part == 1:
             allowed += max(0.0, so_far - spare - late) / max(LEFT_OVER_TICKS * unit, finished / 2)
-        limited = noise and self.readings > 1 and late <= (1 - slo_share) * max(finished, CLUMPS_TICKS * usual)
+        limited = noise and self.readings > 1 and late <= max(so_far, (1 - slo_share) * (OUTAGE_TICKS * usual))
         intervals, clump = self.clump.updated(missed / allowed / unit, done / unit, limited=limited)
         owed = self.owed + intervals * unit - done
         step = clip(owed / unit, -1.5, 25.0)
