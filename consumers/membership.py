@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,11 +26,20 @@ RETRY_S = 0.5
 COUNTING: frozenset[MemberPhase] = frozenset({"joined", "first-event"})
 
 
+class Counts(NamedTuple):
+    """As in ``MemberReport``."""
+
+    finished: int
+    late: int
+    busy_ns: int
+    delivery_ns: int | None = None
+
+
 class Membership:
     """Membership of the ``assignor``'s replica in ``group``. ``rejoin`` asks for a rebalance; ``may_ask``: whether this
     member should ask. In a directed rebalance each member does, else the leader, and the others follow by heartbeat.
 
-    ``counts``: finished and late events so far and the time spent on them (ns), which every report carries; None if
+    ``counts``: finished and late events so far and the time spent on them, which every report carries; None if
     they are not counted.
 
     Without a ``url`` there is no plan service: nothing is received or reported.
@@ -43,7 +53,7 @@ class Membership:
         *,
         rejoin: Callable[[], None],
         may_ask: Callable[[], bool],
-        counts: Callable[[], tuple[int, int, int] | None] = lambda: None,
+        counts: Callable[[], Counts | None] = lambda: None,
     ) -> None:
         self._assignor = assignor
         self._rejoin = rejoin
@@ -65,9 +75,9 @@ class Membership:
 
     # --- reports -----------------------------------------------------------------------------------------------------
 
-    def report(self, phase: MemberPhase, partitions: Collection[int] = (), *, stopped_ns: int | None = None) -> None:
+    def report(self, phase: MemberPhase, partitions: Collection[int] = ()) -> None:
         """Queue a report; returns at once. Notices are received once the service knows that this member has joined:
-        its own joining then causes none. ``stopped_ns``: how long it stood still before this assignment.
+        its own joining then causes none.
         """
         with self._reporting:
             self._put(
@@ -78,9 +88,14 @@ class Membership:
                     generation=self._assignor.generation,
                     epoch=self._assignor.epoch,
                     fallback=self._assignor.fallback,
-                    stopped_ns=stopped_ns,
                 )
             )
+
+    def report_stop(self, stopped_ns: int) -> None:
+        """Queue the last report again, with how long this member stood still in its last rebalance."""
+        with self._reporting:
+            if self._last is not None:
+                self._put(msgspec.structs.replace(self._last, at_ns=time.time_ns(), stopped_ns=stopped_ns))
 
     def report_counts(self) -> None:
         """Queue the last report again with the counts of now, once this member has joined and if none waits."""
@@ -91,9 +106,8 @@ class Membership:
 
     def _put(self, report: MemberReport) -> None:
         if (counts := self._counts()) is not None:
-            finished, late, busy_ns = counts
-            report = msgspec.structs.replace(report, finished=finished, late=late, busy_ns=busy_ns)
-        self._last = report
+            report = msgspec.structs.replace(report, **counts._asdict())
+        self._last = msgspec.structs.replace(report, stopped_ns=None)
         self._reports.put(report)
 
     def close(self, timeout_s: float) -> None:

@@ -50,6 +50,11 @@ class Pacer:
         start_ns = min(received_ns, max(self._free_ns, earliest_ns)) if waiting else received_ns
         return self._slot(start_ns) if floor_ns is None else Slot(start_ns, start_ns + floor_ns)
 
+    @property
+    def free_ns(self) -> int:
+        """When the worker became free of the last event; 0 before the first one."""
+        return self._free_ns
+
     def following(self) -> Slot:
         """The slot right after the last one: for the next event of the same chunk."""
         return self._slot(self._free_ns)

@@ -8,7 +8,9 @@ import logging
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 from kafka import TopicPartition
@@ -18,7 +20,7 @@ from consumers.assignor import PlanAssignor
 from consumers.commit_tracker import CommitTracker
 from consumers.group import GroupConsumer, Offsets
 from consumers.ledger import Ledger
-from consumers.membership import Membership
+from consumers.membership import Counts, Membership
 from consumers.meters import Meters
 from consumers.pacing import Pacer
 from consumers.process import parser, run_process
@@ -33,6 +35,8 @@ log = logging.getLogger(__name__)
 
 STAGE = "payment"
 IDLE_MS = 50
+DELIVERIES = 15
+"""Deliveries to an idle worker that the reported median is of."""
 ANNOUNCE_S = 0.01
 SETTLE_S = 2.0
 FIRST_COMMIT_S = 0.5
@@ -88,6 +92,9 @@ class Worker:
         self._unseen: set[TopicPartition] = set()
         self._assigned_at = 0.0
         self._stopped_at_ns: int | None = None
+        self._resumed_at_ns: int | None = None
+        self._stalled_ns = 0
+        self._deliveries_ns: deque[int] = deque(maxlen=DELIVERIES)
 
     def stop(self) -> None:
         """Finish the event in progress, commit, leave the group. May be called from a signal handler."""
@@ -147,8 +154,14 @@ class Worker:
         received_ns = time.monotonic_ns()
         wall_ns = time.time_ns() - received_ns
         work = [self._validator.validate(record.value) for record in records]
+        sent_ns, free_ns = (work[0].sent_ns or 0) - wall_ns, self._pacer.free_ns
+        stopped = self._end_stop(received_ns, sent_ns)
         attempts = self._book(work)
-        slot = self._pacer.next(received_ns, (work[0].sent_ns or 0) - wall_ns)
+        slot = self._pacer.next(received_ns, sent_ns)
+        if not stopped and 0 < sent_ns <= free_ns:
+            self._stalled_ns += slot.start_ns - free_ns
+        elif free_ns < sent_ns and work[0].intended_ns is not None:
+            self._deliveries_ns.append(slot.start_ns + wall_ns - work[0].intended_ns)
         self._settle(
             slot.deadline_ns
         )  # the delivery reports of the chunk before arrive within this one's first service time
@@ -266,6 +279,7 @@ class Worker:
         """Committable offsets, after a short wait for results in flight. No event is taken from here to the next
         assignment.
         """
+        self._end_stop()
         if self._joined and self._stopped_at_ns is None:
             self._stopped_at_ns = time.monotonic_ns()
         self._tracker.collect(time.monotonic_ns() + round(SETTLE_S * 1e9))
@@ -273,7 +287,7 @@ class Worker:
 
     def _lost(self) -> None:
         self._joined = False
-        self._stopped_at_ns = None
+        self._stopped_at_ns = self._resumed_at_ns = None
         self._tracker.keep(())
 
     def _assigned(self, sources: set[TopicPartition]) -> None:
@@ -284,7 +298,9 @@ class Worker:
         self.meters.rebalanced(len(sources))
         partitions = sorted(source.partition for source in sources)
         log.info("generation %d, plan %d: partitions %s", self._assignor.generation, self._assignor.epoch, partitions)
-        self._membership.report("joined", partitions, stopped_ns=self._stopped_ns())
+        self._membership.report("joined", partitions)
+        if self._stopped_at_ns is not None:  # None for its first assignment
+            self._resumed_at_ns = time.monotonic_ns() + round(self.spec.worker.rebalance_pause_s * 1e9)
         self._membership.assigned()
 
     def _leave(self) -> None:
@@ -299,16 +315,23 @@ class Worker:
         self._membership.close(timeout_s=1.0)
         self._ledger.close()
 
-    def _stopped_ns(self) -> int | None:
-        """How long the rebalance that ends now stops this member, the pause after it included; None for its first."""
-        stopped_at_ns, self._stopped_at_ns = self._stopped_at_ns, None
-        if stopped_at_ns is None:
-            return None
-        return time.monotonic_ns() - stopped_at_ns + round(self.spec.worker.rebalance_pause_s * 1e9)
+    def _end_stop(self, received_ns: int = 0, sent_ns: int = 0) -> bool:
+        """Report how long the last rebalance stopped this member, if that was not reported yet: until the first event
+        after it, if that had waited for it, or until it was over. Whether it had to be reported.
+        """
+        if self._stopped_at_ns is None or self._resumed_at_ns is None:
+            return False
+        waited = received_ns > self._resumed_at_ns > sent_ns
+        self._membership.report_stop((received_ns if waited else self._resumed_at_ns) - self._stopped_at_ns)
+        self._stopped_at_ns = self._resumed_at_ns = None
+        return True
 
-    def _counts(self) -> tuple[int, int, int] | None:
-        meters = self.meters
-        return (meters.finished, meters.late, meters.busy_ns) if self.spec.reads_arrivals else None
+    def _counts(self) -> Counts | None:
+        if not self.spec.reads_arrivals:
+            return None
+        meters, deliveries_ns = self.meters, tuple(self._deliveries_ns)
+        delivery_ns = round(median(deliveries_ns)) if deliveries_ns else None
+        return Counts(meters.finished, meters.late, meters.busy_ns + self._stalled_ns, delivery_ns)
 
     def _held(self) -> list[int]:
         return [] if self._consumer is None else [source.partition for source in self._consumer.assignment()]

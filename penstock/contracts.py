@@ -103,9 +103,10 @@ class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream
     """A Kafka consumer group. ``plan`` is the grouping of the last decision, on which the scaler decides next: a late
     rebalance must not be decided twice. ``assigned``: observed partitions of each replica. ``finished``, and of those
     ``late``, cumulative: events with a result, and those later than the SLO; read like ``arrivals_by_slot``, and so is
-    ``busy_s``, the time that replicas spent on the finished events. Of the last replicas that joined,
-    ``start_ups_s`` has the time from their request, and of the last rebalances ``rebalances_s`` the time for which
-    members stood still (the median of them); empty where it was not measured.
+    ``busy_s``, the time for which replicas served events or events that had arrived were not fetched yet. Of the last
+    replicas that joined, ``start_ups_s`` has the time from their request, and of the last rebalances ``rebalances_s``
+    the time for which members stood still (the median of them); empty where it was not measured. ``delivery_s``: from
+    an event's intended time until an idle replica begins to serve it.
     """
 
     partitions: tuple[PartitionObservation, ...] = ()
@@ -118,6 +119,7 @@ class StreamObservation(FleetObservation, frozen=True, kw_only=True, tag="stream
     busy_s: float | None = None
     start_ups_s: tuple[float, ...] = ()
     rebalances_s: tuple[float, ...] = ()
+    delivery_s: float | None = None
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):

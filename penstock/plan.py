@@ -103,8 +103,10 @@ class PlanNotice(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Body of ``POST /groups/{group}/members/{replica}``: phase and partitions of a member. ``finished``, and of those
-    ``late``: events since the process began, and ``busy_ns`` the time spent on them; None where it does not count them.
-    ``stopped_ns``: how long it stood still before this assignment; None if it held none before.
+    ``late``: events since the process began, and ``busy_ns`` the time for which it served events or some waited for it
+    without need; None where it does not count them. ``delivery_ns``: from an event's intended time until this member,
+    which was idle, began to serve it; the median of the last ones.
+    ``stopped_ns``: how long it stood still in the rebalance of this generation, reported once.
     """
 
     phase: MemberPhase
@@ -118,6 +120,7 @@ class MemberReport(msgspec.Struct, frozen=True, omit_defaults=True):
     late: Int64 | None = None
     busy_ns: Int64 | None = None
     stopped_ns: Int64 | None = None
+    delivery_ns: Int64 | None = None
 
 
 class ReplicaName(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ def excess_bytes(path: Path) -> int:
 
 def listen(host: str, port: int, way_out: str) -> tuple[socket.socket, int]:
     """A socket bound to ``host:port``, and its port, for port 0 a free one. PenstockError that ends in ``way_out``."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -51,6 +51,8 @@ BESIDE_JUMPS: Final = 0.75
 """Of the late events that the price aims at, those that it may use where jumps are expected, which need the others."""
 LEAST_BESIDE_JUMPS: Final = 0.25
 """That part, if jumps have used more of the contract than the rest."""
+LEAST_LIMIT: Final = 0.5
+"""Of the SLO, what is left at least to waiting and service when the delivery of an event took its part."""
 MOST_BUSY: Final = 0.97
 BURSTS: Final = 0.5
 """Of β: arrivals are bursts."""
@@ -192,7 +194,9 @@ class NewsvendorParameters(StreamParameters):
 
 
 class Fleet(NamedTuple):
-    """One replica and one rebalance, in intervals and events: μ, w, S, t_r, and how a rebalance stops the group."""
+    """One replica and one rebalance, in intervals and events: μ, w (less the delivery of an event), S, t_r, and how a
+    rebalance stops the group.
+    """
 
     rate: float
     limit: float
@@ -206,7 +210,7 @@ class Fleet(NamedTuple):
         interval_s = p.decision_interval_s
         return cls(
             believed.service_rate_per_s * interval_s,
-            p.slo_s / interval_s,
+            max(LEAST_LIMIT * p.slo_s, p.slo_s - believed.delivery_s) / interval_s,
             believed.start_up_s / interval_s,
             believed.rebalance_time_s / interval_s,
             p.cooperative,
@@ -746,6 +750,7 @@ def terms(
         "service_rate_per_s": believed.service_rate_per_s,
         "start_up_s": believed.start_up_s,
         "rebalance_time_s": believed.rebalance_time_s,
+        **({"delivery_s": believed.delivery_s} if believed.delivery_s else {}),
         "measured": list(believed.measured),
         "forecast": outlook.events,
         "variance": e.variance,

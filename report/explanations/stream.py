@@ -131,6 +131,7 @@ NEWSVENDOR = Family(
             frozenset({"service_rate_per_s", "start_up_s", "rebalance_time_s", "measured"}),
             _beliefs,
         ),
+        "an idle replica begins to serve an event {delivery_s} s after its intended time; so much of the SLO is gone",
         "m = {forecast} events per interval, next or when a replica requested now serves",
         "variance of m = {variance}, of the forecast over a start-up = {ahead_variance}",
         "β = {burstiness}: 0 for smooth arrivals, 1 for bursts",

@@ -44,6 +44,7 @@ FIELDS: Mapping[str, str] = {
     "arrivals_by_slot": "number of arrivals by slot",
     "arrived": "number of arrivals",
     "busy_s": "busy time",
+    "delivery_s": "time from an event's intended time to an idle replica",
     "completed": "number of completions",
     "concurrency": "concurrency limit",
     "after": "order of the functions",

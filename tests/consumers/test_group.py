@@ -1,5 +1,6 @@
 """The worker's consumer on a real broker: what kafka-python does not promise by itself."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from kafka import TopicPartition
 
 from consumers.assignor import PlanAssignor
-from consumers.group import GroupConsumer
+from consumers.group import FETCH_WAIT_MS, JOIN_TIMEOUT_MS, PARTIAL_FETCH_WAIT_MS, GroupConsumer
 from penstock.runspec import WorkerSpec
 from penstock.settings import Endpoints
 from tests.consumers.observed_run import ObservedRun
@@ -107,3 +108,48 @@ def test_what_was_read_ahead_of_a_partition_that_stays_is_kept_over_a_rebalance(
     assert len(member.assignments) == 2
     for partition in (0, 1):
         assert [record.offset for record in taken if record.partition == partition] == list(range(10))
+
+
+def test_a_fetch_waits_for_events_only_if_it_asks_for_all_partitions(
+    run: ObservedRun, join: Callable[[str], Member]
+) -> None:
+    run.send(range(20))
+    member = join("a")
+    member.consumer._most = 3  # the rest of a partition's events is read ahead while others are fetched
+    fetcher = member.consumer._fetcher
+    create, seen = fetcher._create_fetch_requests, list[tuple[int, int]]()
+
+    def created() -> Any:
+        requests = create()
+        seen.extend((len(offsets), request.max_wait_ms) for request, offsets in requests.values())
+        return requests
+
+    fetcher._create_fetch_requests = created
+    member.until_assigned()
+    deadline = time.monotonic() + PATIENCE_S
+    taken = 0
+    while taken < 20 or (2, FETCH_WAIT_MS) not in seen:
+        assert time.monotonic() < deadline
+        taken += len(member.consumer.take(1, 100))
+    assert set(seen) == {(2, FETCH_WAIT_MS), (1, PARTIAL_FETCH_WAIT_MS)}
+
+
+def test_a_join_that_begins_while_a_member_waits_for_events_is_made_in_one_piece(
+    join: Callable[[str], Member],
+) -> None:
+    member = join("a")
+    member.until_assigned()
+    coordinator = member.consumer._coordinator
+    ensure, waits_ms = coordinator.ensure_active_group_async, list[float]()
+
+    async def ensured(timeout_ms: float) -> Any:
+        waits_ms.append(timeout_ms)
+        return await ensure(timeout_ms)
+
+    coordinator.ensure_active_group_async = ensured
+    asked = threading.Timer(0.1, member.consumer.request_rejoin)
+    asked.start()
+    assert member.consumer.take(1, 200) == []  # its poll sees the request
+    asked.join()
+    member.until_assigned(2)
+    assert waits_ms == [JOIN_TIMEOUT_MS]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from consumers.assignor import AssignmentData, PlanAssignor
-from consumers.membership import Membership
+from consumers.membership import Counts, Membership
 from controller.fleets.stream.assignment import AssignmentPlanner
 from controller.fleets.stream.plan_service import PlanService
 from penstock.contracts import Groups
@@ -24,7 +24,7 @@ class Member:
     def __init__(self, url: str) -> None:
         self.rejoins = 0
         self.may_ask = True
-        self.counts: tuple[int, int, int] | None = None
+        self.counts: Counts | None = None
         self.assignor = PlanAssignor(url, "g", "r-0")
         self.membership = Membership(
             url,
@@ -159,7 +159,7 @@ def test_a_successor_that_counts_as_its_predecessor_did_is_followed(
 def test_counts_of_events_are_reported_by_a_member_that_has_joined_and_cause_no_rebalance(
     service: PlanService, member: Member
 ) -> None:
-    member.counts = 0, 0, 0
+    member.counts = Counts(0, 0, 0)
     member.membership.report("joining")
     member.membership.report_counts()  # the service would let the other members rejoin again
     eventually(lambda: bool(service.snapshot().members))
@@ -167,7 +167,7 @@ def test_counts_of_events_are_reported_by_a_member_that_has_joined_and_cause_no_
     member.rejoined(-1)
     eventually(lambda: bool(service.snapshot().assigned()))
     assert service.snapshot().finished == 0
-    member.counts = 40, 3, 200_000_000
+    member.counts = Counts(40, 3, 200_000_000)
     member.membership.report_counts()
     eventually(lambda: service.snapshot().finished == 40)
     after = service.snapshot()

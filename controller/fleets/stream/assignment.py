@@ -44,7 +44,7 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     waits for members. ``members``: the last report of each. ``steps``: when each member reported each phase of its
     present process. ``last_rebalance_ns``: when a member last reported a new generation of the group (its clock, Unix
     epoch). ``past``: finished and late events and busy time (ns) of processes that have ended. ``stops``: by generation
-    of the group, how long its members stood still before it; the last ``MEASURED`` generations.
+    of the group and member, how long it stood still in that rebalance; the last ``MEASURED`` generations.
     """
 
     join_timeout_s: float
@@ -57,7 +57,7 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     highest_epoch: int = 0
     last_rebalance_ns: int | None = None
     past: tuple[int, int, int] = (0, 0, 0)
-    stops: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    stops: dict[int, dict[str, int]] = msgspec.field(default_factory=dict)
 
     @property
     def finished(self) -> int | None:
@@ -75,9 +75,17 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
         busy_ns = self._counted(2, "busy_ns")
         return None if busy_ns is None else busy_ns / NANOS_PER_SECOND
 
+    @property
+    def delivery_s(self) -> float | None:
+        """From an event's intended time until a member that was idle begins to serve it: the median over the members
+        that have reported it, None if there are none.
+        """
+        known = [each.delivery_ns for each in self.members.values() if each.delivery_ns is not None]
+        return median(known) / NANOS_PER_SECOND if known else None
+
     def rebalances_s(self) -> tuple[float, ...]:
         """How long members stood still in each of the last rebalances, the median of them, oldest first."""
-        return tuple(map(_median_s, self.stops.values()))
+        return tuple(_median_s(tuple(each.values())) for each in self.stops.values())
 
     @property
     def groups(self) -> Groups:
@@ -95,7 +103,8 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
     def copy(self) -> Self:
         """A copy that later changes leave as it is."""
         steps = {replica: dict(steps) for replica, steps in self.steps.items()}
-        return msgspec.structs.replace(self, members=dict(self.members), steps=steps, stops=dict(self.stops))
+        stops = {generation: dict(each) for generation, each in self.stops.items()}
+        return msgspec.structs.replace(self, members=dict(self.members), steps=steps, stops=stops)
 
     def propose(self, groups: Groups, members: Collection[str], now_s: float) -> None:
         """Propose a plan. It comes into force once all its members have joined. A proposal replaces a pending one; a
@@ -128,8 +137,8 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
         self.highest_epoch = max(self.highest_epoch, report.epoch)
         if report.phase in PRESENT and report.generation > (before.generation if before is not None else -1):
             self.last_rebalance_ns = max(report.at_ns, self.last_rebalance_ns or 0)
-            if report.stopped_ns is not None:
-                self._note_stop(report.generation, report.stopped_ns)
+        if report.stopped_ns is not None:
+            self._note_stop(replica, report.generation, report.stopped_ns)
         if self.directed and report.phase in ("joining", "left"):
             self.serial += 1
         if self.current is not None and report.epoch > self.current.epoch:
@@ -164,8 +173,8 @@ class AssignmentPlanner(msgspec.Struct, kw_only=True):
         known = [count for each in self.members.values() if (count := getattr(each, field)) is not None]
         return self.past[which] + sum(known) if known or any(self.past) else None
 
-    def _note_stop(self, generation: int, stopped_ns: int) -> None:
-        self.stops[generation] = (*self.stops.get(generation, ()), stopped_ns)
+    def _note_stop(self, replica: str, generation: int, stopped_ns: int) -> None:
+        self.stops.setdefault(generation, {})[replica] = stopped_ns
         for oldest in list(self.stops)[:-MEASURED]:
             del self.stops[oldest]
 

@@ -167,6 +167,7 @@ class KafkaMonitor:
             busy_s=reading.busy_s if reading.busy_s is not None else plans.busy_s,
             start_ups_s=self._start_ups(),
             rebalances_s=plans.rebalances_s(),
+            delivery_s=plans.delivery_s,
         )
 
     def close(self) -> None:

@@ -27,12 +27,13 @@ class Believed(NamedTuple):
     service_rate_per_s: float
     start_up_s: float
     rebalance_time_s: float
+    delivery_s: float = 0.0
     measured: tuple[int, int, int] = (0, 0, 0)
 
 
 class Beliefs(msgspec.Struct, frozen=True):
     """``finished`` and ``busy_s``: the last counts. ``rates_per_s``: events per second of busy time between two counts.
-    ``start_ups_s``, ``rebalances_s``: as last observed.
+    ``start_ups_s``, ``rebalances_s``, ``delivery_s``: as last observed.
     """
 
     finished: int | None = None
@@ -40,6 +41,7 @@ class Beliefs(msgspec.Struct, frozen=True):
     rates_per_s: tuple[float, ...] = ()
     start_ups_s: tuple[float, ...] = ()
     rebalances_s: tuple[float, ...] = ()
+    delivery_s: float = 0.0
 
     def updated(self, observed: StreamObservation) -> "Beliefs":
         """With one more observation; what it does not know stays as it was."""
@@ -58,6 +60,7 @@ class Beliefs(msgspec.Struct, frozen=True):
             rates_per_s,
             observed.start_ups_s or self.start_ups_s,
             observed.rebalances_s or self.rebalances_s,
+            self.delivery_s if observed.delivery_s is None else observed.delivery_s,
         )
 
     def believed(self, configured: Believed) -> Believed:
@@ -67,6 +70,7 @@ class Beliefs(msgspec.Struct, frozen=True):
             median(rates) if rates else configured.service_rate_per_s,
             typical(configured.start_up_s, self.start_ups_s),
             typical(configured.rebalance_time_s, self.rebalances_s),
+            self.delivery_s,
             (len(rates), len(self.start_ups_s), len(self.rebalances_s)),
         )
 

@@ -205,6 +205,15 @@ def test_busy_time_outlives_the_processes_too() -> None:
     assert planner.busy_s == 0.3
 
 
+def test_a_delivery_takes_as_long_as_to_the_median_member() -> None:
+    planner = AssignmentPlanner(join_timeout_s=3.0)
+    planner.report("a", MemberReport("joined", 1, (0,)))
+    assert planner.delivery_s is None
+    for replica, delivery_ns in (("a", 6_000_000), ("b", 7_000_000), ("c", 90_000_000)):
+        planner.report(replica, MemberReport("joined", 2, (0,), delivery_ns=delivery_ns))
+    assert planner.delivery_s == 0.007
+
+
 def test_a_rebalance_lasts_as_long_as_the_median_member_stood_still() -> None:
     planner = AssignmentPlanner(join_timeout_s=3.0)
 
@@ -216,7 +225,7 @@ def test_a_rebalance_lasts_as_long_as_the_median_member_stood_still() -> None:
     assert planner.rebalances_s() == ()
     for replica, stopped_ms in (("new", 90), ("b", 100), ("c", 900)):
         joined(replica, 2, stopped_ms)
-    joined("c", 2, 900)  # the same report again, with its counts
+    joined("c", 2, 900)  # its answer was lost: it is sent twice
     assert planner.rebalances_s() == (0.1,)
     for generation in range(3, 3 + 2 * MEASURED):
         joined("b", generation, generation)

@@ -53,6 +53,12 @@ def test_a_wrong_service_rate_is_corrected_after_six_counts() -> None:
     assert beliefs.believed(TOLD).measured == (LEAST_RATES, 0, 0)
 
 
+def test_a_delivery_counts_as_last_observed() -> None:
+    assert after(observed()).believed(TOLD).delivery_s == 0
+    seen = msgspec.structs.replace(observed(), delivery_s=0.006)
+    assert after(seen, observed()).believed(TOLD).delivery_s == 0.006
+
+
 def test_few_events_are_counted_together_with_the_next_ones() -> None:
     beliefs = after(*(observed(5 * tick, 0.025 * tick) for tick in range(LEAST_EVENTS // 5)))
     assert beliefs.rates_per_s == ()
