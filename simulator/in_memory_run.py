@@ -21,6 +21,10 @@ from simulator.clock import VirtualClock, nanos
 from simulator.engine import Engine, EventTable
 
 DRAIN_S = 1e6
+LONGEST_WAKING_S = 3600.0
+"""After the end of the run, for how long a scaler may decide until all events are finished, if it has left a fleet
+without replicas.
+"""
 
 
 class _Memory:
@@ -75,9 +79,9 @@ class FinishedRun:
         late = np.sort((intended_s + response_s)[response_s > deadline_s + 1e-9])
         return np.searchsorted(late, times_s, side="right").astype(np.float64)
 
-    def replica_minutes(self) -> float:
-        """Cost of the replicas during the run."""
-        return replica_seconds(self.events, 0, nanos(self.duration_s)) / 60
+    def replica_minutes(self, until_s: float | None = None) -> float:
+        """Cost of the replicas during the run, or until another time."""
+        return replica_seconds(self.events, 0, nanos(self.duration_s if until_s is None else until_s)) / 60
 
 
 def run_to_end(
@@ -104,9 +108,11 @@ def play(
     """Let ``scaler`` act on ``engine`` for the run's duration, then let the fleet finish all events. ``keep``: which
     ticks are returned. ``after_tick`` ends the run with an exception of its own.
 
-    PenstockError if it cannot: a scaler may have left a fleet without replicas.
+    There is no decision after the run, unless a fleet has no replicas at its end: then the scaler decides on until all
+    events are finished. PenstockError if they are not: it may have left the fleet without replicas.
     """
-    memory = _Memory(keep)
+    last: list[TickRecord] = []
+    memory = _Memory(lambda record: record.time_s < spec.duration_s and keep(record))
     clock = VirtualClock(engine.advance)
     loop = Loop(
         fleet=spec.fleet,
@@ -119,8 +125,22 @@ def play(
         tick_phase_s=spec.tick_phase_s,
         seed=spec.seed,
     )
-    loop.run(lambda: clock.now() >= spec.duration_s, after_tick)
+
+    def after(record: TickRecord) -> None:
+        last[:] = [record]
+        after_tick(record)
+
+    loop.run(lambda: clock.now() >= spec.duration_s, after)
+    until_s = spec.duration_s + LONGEST_WAKING_S
+    loop.run(lambda: not (last and has_none(last[0]) and engine.left() and clock.now() < until_s), after)
     engine.advance(spec.duration_s + DRAIN_S)
     if engine.left():
         raise PenstockError(f"{spec.run}: {engine.left()} events were never finished; a fleet has no replicas")
     return memory.ticks
+
+
+def has_none(record: TickRecord) -> bool:
+    """Whether a fleet has no replicas, or is to have none."""
+    decision = record.decisions.get(record.acting)
+    targets = {} if decision is None else decision.targets
+    return any(targets.get(part.fleet, part.replicas.current) == 0 for part in record.observation.parts())

@@ -9,7 +9,7 @@ makes the job late with a higher probability, at the price λ. docs/newsvendor.m
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import ceil, expm1, fsum, sqrt
+from math import ceil, expm1, fsum, inf, sqrt
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
@@ -68,6 +68,7 @@ class NewsvendorNetworkParameters(BoundedParameters):
     counts until start-ups are measured. ``service_rates_per_s`` and ``service_scvs`` per topic replace measured values.
     """
 
+    least_replicas: ClassVar[int] = 0
     decision_interval_s: Positive = 2.0
 
     slo_s: Positive = 60.0
@@ -152,6 +153,13 @@ class Outlook(NamedTuple):
         """Consumers that are busy on average."""
         return self.rate_per_s * self.service_s
 
+    @property
+    def ending_s(self) -> float:
+        """Idle time of a further consumer from its last service to the decision that removes it, a part of
+        ``extra_s``. Where some consumers always stay, they take over from it.
+        """
+        return 0.0 if self.parameters.min_replicas else self.parameters.decision_interval_s / 2
+
     def trade(self, consumers: int) -> Trade:
         """The parts of J(m). Those that start go first, then idle ones."""
         status = self.status
@@ -182,7 +190,7 @@ class Outlook(NamedTuple):
             turn = self.position[k] - soon
             freed = first_ones[turn] if turn < len(first_ones) else 0.0
             late += self.exists[k] * (self.last[k] - freed * (self.last[k] - self.now[k]) / 2)
-            work_s += self.exists[k] * (freed * beyond * extra_s + (1 - freed) * later_s)
+            work_s += self.exists[k] * (freed * beyond * (extra_s - self.ending_s) + (1 - freed) * later_s)
         return late, work_s
 
     def later_s(self, first: int, consumers: int) -> list[float]:
@@ -190,17 +198,23 @@ class Outlook(NamedTuple):
         until then left out.
 
         The least of three: a further consumer and its start-up; its turn at the ``consumers`` of this number, who stay
-        for it; its turn at those that have to be there, if they can do all the work. A later start makes late jobs.
-        Had the start-up to be paid only if it is now, a decision would always leave it to the next one.
+        for it, or without any at the one that the first task gets; its turn at those that have to be there, if they
+        can do all the work. A later start makes late jobs. Had the start-up to be paid only if it is now, a decision
+        would always leave it to the next one.
         """
         least, price_s, late_after = self.parameters.min_replicas, self.price_s, self.late_after
         turns_of = [position - first + 1 for position in self.position[first:]]
         waiting = list(zip(turns_of, self.waits_s[first:], self.last[first:], strict=True))
         costs = self.renewed_s[first:]
-        if consumers and self.start_up_s:  # without a start-up a further consumer is never dearer than a turn
-            turn_s = self.service_s / consumers
+        if self.start_up_s + self.ending_s:  # else a further consumer is never dearer than a turn
+            turn_s = self.service_s / max(1, consumers)
+            first_one, after_s = (0, 0.0) if consumers else (1, self.start_up_s)
             turns = [
-                self.extra_s + price_s * (late_after.near(wait_s + turn * turn_s) - last)
+                self.extra_s
+                - self.ending_s
+                + price_s * (late_after.near(wait_s + after_s + (turn - first_one) * turn_s) - last)
+                if turn > first_one
+                else inf
                 for turn, wait_s, last in waiting
             ]
             costs = list(map(min, costs, turns))
@@ -356,7 +370,7 @@ def parted(
     )
     needed = {name for job in jobs for name in job.route} | (known if jobs else set())
     idle = {
-        topic.fleet: resize(topic, p.bounded(1), {"reason": "no job has come yet", "wanted": p.bounded(1)})
+        topic.fleet: resize(topic, p.bounded(0), {"reason": "no job has come yet", "wanted": p.bounded(0)})
         for topic in observation.topics
         if topic.fleet not in needed and topic.backlog == 0 and topic.in_flight == 0
     }
@@ -588,7 +602,7 @@ def outlook_of(
     last = [late(wait_s) for wait_s in waits_s]
     exists = [*(float(number) for _, number in groups), *probable]
     positions = [*(position for position, _ in groups), *range(len(ages), len(ages) + len(probable))]
-    extra_s = extra_work_s(rate_per_s * service_s, service_s, p.min_replicas)
+    extra_s = extra_work_s(rate_per_s * service_s, service_s, p)
     renewed_s = [
         extra_s + start_up_s + price_s * (late(wait_s + start_up_s) - before)
         for wait_s, before in zip(waits_s, last, strict=True)
@@ -616,12 +630,14 @@ def outlook_of(
     )
 
 
-def extra_work_s(load: float, service_s: float, least: int) -> float:
-    """Consumer-seconds that a task costs if a consumer beyond the ``least`` number serves it. One that has to be there
+def extra_work_s(load: float, service_s: float, p: NewsvendorNetworkParameters) -> float:
+    """Consumer-seconds that a task costs if a consumer beyond the least number serves it. One that has to be there
     would serve it for nothing later if it is idle then, which is so with the probability of fewer tasks in the topic
-    than the least number of consumers.
+    than the least number of consumers. If none has to be there, the consumer is idle in the end, too.
     """
-    return service_s * (1 - at_least(load, load, least)[-1])
+    if not p.min_replicas:
+        return service_s + p.decision_interval_s / 2
+    return service_s * (1 - at_least(load, load, p.min_replicas)[-1])
 
 
 def best_trades(outlook: Outlook) -> tuple[list[Trade], int]:

@@ -88,3 +88,11 @@ def test_what_arrives_late_in_the_run_is_finished_after_it() -> None:
 def test_a_fleet_that_was_scaled_to_nothing_is_told() -> None:
     with pytest.raises(PenstockError, match="1 events were never finished"):
         played({1.0: 0}, 5.0)
+
+
+def test_a_scaler_that_left_a_fleet_without_replicas_decides_on_until_all_events_are_finished() -> None:
+    run = played({1.0: 0, 12.0: 1, 13.0: 0}, 0.0, 5.0)
+    _, response_s = run.responses()
+    assert response_s == pytest.approx([1.0, 9.0])  # a cold start and a service after second 12
+    assert max(tick.time_s for tick in run.ticks) < 10
+    assert run.replica_minutes() < 2 / 60

@@ -83,6 +83,15 @@ def test_idle_consumers_leave_and_those_that_serve_stay() -> None:
     assert sizes(after_steady_load(busy=3)) == [3, 3]
 
 
+def test_where_no_consumer_has_to_be_there_none_stays_idle_and_tasks_wait_until_a_job_is_in_danger() -> None:
+    one, none = ReplicaCounts(joined=1), ReplicaCounts()
+    assert sizes(after_steady_load(busy=0, counts=one, min_replicas=0), 1) == [0, 0]
+    assert sizes(after_steady_load(busy=1, counts=one, min_replicas=0), 1) == [1, 1]
+    assert sizes(after_steady_load(0, 3, counts=none, min_replicas=0, slo_s=600.0, price_s=60.0), 0) == [0, 0]
+    assert min(sizes(after_steady_load(0, 3, counts=none, min_replicas=0, slo_s=60.0, price_s=60.0), 0)) > 0
+    assert sizes(after_steady_load(0, 3, counts=none, min_replicas=0, slo_s=60.0, price_s=1000.0), 0) == [3, 3]
+
+
 def test_a_start_up_makes_idle_consumers_worth_keeping() -> None:
     calm = sizes(after_steady_load(busy=1, every_s=10, price_s=200.0))
     slow = sizes(after_steady_load(busy=1, every_s=10, price_s=200.0, start_up_s=30.0))

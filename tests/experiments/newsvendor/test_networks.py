@@ -56,10 +56,28 @@ def test_table_has_a_row_for_every_contract(monkeypatch: pytest.MonkeyPatch) -> 
     settings = NewsvendorNetworkSettings(seeds=(21, 22), networks="pubsub-mintime,pubsub-growing")
     results = list(table.networks(Request(settings=settings)))
     assert [str(result.cell) for result in results] == [
-        "pubsub-mintime, 90 %", "pubsub-mintime, 80 %", "pubsub-growing, 99 %"
+        "pubsub-mintime, 90 %", "pubsub-mintime, 80 %", "pubsub-growing, 99 %",
+        "pubsub-growing, 99 %, down to no consumer",
     ]  # fmt: skip
     assert all(result.lost for result in results)
-    assert "3 of 3 cells lost" in table.note(results)
+    assert "4 of 4 cells lost" in table.note(results)
+
+
+def test_all_keep_one_consumer_or_may_have_none() -> None:
+    for least in (1, 0):
+        cell = NetworkCell("pubsub-growing", 0.99, least)
+        assert [dict(setting)["min_replicas"] for setting in cell.settings(table.OWN)] == [least]
+        assert {dict(setting)["min_replicas"] for setting in cell.settings("keda-rabbitmq")} == {least}
+
+
+def test_jobs_that_wait_for_the_end_of_a_run_are_paid_for_where_a_topic_may_have_no_consumer() -> None:
+    setting = (("slo_share", 0.99), ("min_replicas", 0))
+    finished = simulate(
+        table.BY_NAME["pubsub-growing"],
+        table.OWN,
+        Options(world="sim", seed=1, settings={table.OWN: {name: str(value) for name, value in setting}}),
+    )
+    assert table.play("pubsub-growing", table.OWN, setting, 1).minutes > finished.replica_minutes()
 
 
 @pytest.mark.parametrize("scaler", GRIDS)
