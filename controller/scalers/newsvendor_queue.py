@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from controller.queueing.mmsk import Probabilities
+from controller.queueing.mmsk import Probabilities, probabilities
 from controller.queueing.mmsk_over_time import LARGEST_STATE, Matrix, late_probabilities, transition
 from controller.scalers.shared.base import BaseScaler, CannotDecide, all_reasons, check_known, reason_of
 from controller.scalers.shared.newsvendor import LEVEL_GAIN, PATIENCE, REMOVAL, Forecast, Price
@@ -30,6 +30,10 @@ JUMP: Final = 5.0
 """Standard deviations of a count from its forecast beyond which the load has jumped: the level begins anew."""
 GRID: Final = 1.02
 """Rates are rounded up to powers of this, so that the probabilities of few rates are computed."""
+OFFERED: Final = range(-80, 41)
+"""Powers of the grid, as parts of what its containers can serve, among which a queue's best load is looked for: 0.2 to
+2.2.
+"""
 MOST_KEPT: Final = 256
 TIE: Final = 1e-9
 
@@ -172,6 +176,64 @@ def equal_waits(events: Sequence[float], servers: Sequence[int], arriving: float
     return [max(0.0, parts.get(i, 0.0)) / whole for i in range(len(servers))]
 
 
+class Steady(NamedTuple):
+    """A queue with a constant load, per interval: arrivals, those of them that are in time, and events in it (mean)."""
+
+    arriving: float
+    in_time: float
+    events: float
+
+
+class Service(NamedTuple):
+    """What all queues of a bank have in common. ``rate``: services of a container per interval, as exponent of the
+    grid.
+    """
+
+    rate: int
+    capacity: int
+    slo_s: float
+    interval_s: float
+
+
+@lru_cache(maxsize=8 * MOST_KEPT)
+def steady(arrivals: int, servers: int, service: Service) -> Steady:
+    """With arrivals per interval as an exponent of the grid."""
+    late = _late(service.rate, servers, service.capacity, service.slo_s, service.interval_s)
+    p = probabilities(GRID**arrivals, GRID**service.rate, servers, service.capacity)
+    return Steady(GRID**arrivals, GRID**arrivals * float(p @ (1 - late)), float(p @ np.arange(len(p))))
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def best_load(servers: int, service: Service) -> Steady:
+    """The load of which most events are in time: more of it makes others late. No load without containers."""
+    if servers == 0:
+        return Steady(0.0, 0.0, 0.0)
+    full = rounded_up(servers * GRID**service.rate)
+    return max((steady(full + k, servers, service) for k in OFFERED), key=lambda each: each.in_time)
+
+
+def least_late(events: Sequence[float], servers: Sequence[int], arriving: float, service: Service) -> list[float]:
+    """Parts of the arrivals of one interval, adding up to 1. All queues take equally long; but if that would make more
+    events late, the queue with the fewest containers, or then the most events, takes what is too much for the others.
+    """
+    queues, best = range(len(servers)), [best_load(each, service) for each in servers]
+    last = min(queues, key=lambda i: (servers[i], -events[i], -i))
+    others = [i for i in queues if i != last]
+    taken = fsum(best[i].arriving for i in others)
+    too_much = arriving - taken
+    if not taken or too_much <= best[last].arriving:
+        return equal_waits(events, servers, arriving, GRID**service.rate)
+    full = arriving / sum(servers)
+    equal = fsum(steady(rounded_up(full * each), each, service).in_time for each in servers)
+    if equal >= fsum(best[i].in_time for i in others) + steady(rounded_up(too_much), servers[last], service).in_time:
+        return equal_waits(events, servers, arriving, GRID**service.rate)
+    # So many that each of the others holds as many events as with its best load, one interval on.
+    rates = [max(0.0, b.arriving + b.events - e) for b, e in zip(best, events, strict=True)]
+    rates[last] = max(0.0, arriving - fsum(rates[i] for i in others))
+    total = fsum(rates)
+    return [rate / total for rate in rates]
+
+
 class Outlook(NamedTuple):
     """Arrivals per interval from now on, their standard deviation (the forecast's, not that of the arrivals), and what
     an event costs that is late.
@@ -182,6 +244,19 @@ class Outlook(NamedTuple):
     deviation: float
     price_s: float
     p: NewsvendorQueueParameters
+
+    @property
+    def service(self) -> Service:
+        """Of each queue."""
+        p = self.p
+        rate = rounded_up(self.bank.service_rate_per_s * p.decision_interval_s)
+        return Service(rate, self.bank.capacity, p.slo_s, p.decision_interval_s)
+
+    def shares(self, events: Sequence[float], servers: Sequence[int], arriving: float) -> list[float]:
+        """Parts of the arrivals of one interval. What the main queue holds is late anyway, and leaves it in order."""
+        if self.bank.held:
+            return equal_waits(events, servers, arriving, GRID**self.service.rate)
+        return least_late(events, servers, arriving, self.service)
 
     def late(self, n: int) -> float:
         """Expected events that are rejected or late within the horizon."""
@@ -223,7 +298,7 @@ class Outlook(NamedTuple):
         """
         p, capacity = self.p, self.bank.capacity
         counts = np.arange(capacity + 1)
-        shares = equal_waits([float(state @ counts) for state in states], servers, arriving, GRID**service)
+        shares = self.shares([float(state @ counts) for state in states], servers, arriving)
         too_late = taken = 0.0
         for i, share in enumerate(shares):
             rate = arriving * share
@@ -418,8 +493,8 @@ def split(outlook: Outlook, wanted: int, pool: Sequence[str]) -> dict[str, float
     named = [(q, q.name or next(spares, "")) for q in bank.with_queues(max(1, wanted - bank.asked))]
     queues = [(q, name) for q, name in named if name]
     servers = [q.servers if q.name else p.containers_of_new(0.0) for q, _ in queues]
-    served = bank.service_rate_per_s * p.decision_interval_s
-    shares = equal_waits([float(q.events) for q, _ in queues], servers, outlook.arrivals[0] + bank.held, served)
+    arriving = outlook.arrivals[0] + bank.held
+    shares = outlook.shares([float(q.events) for q, _ in queues], servers, arriving)
     return {name: share for (_, name), share in zip(queues, shares, strict=True)}
 
 

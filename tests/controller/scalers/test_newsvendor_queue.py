@@ -11,7 +11,12 @@ from controller.scalers.newsvendor_queue import (
     NewsvendorQueue,
     NewsvendorQueueParameters,
     NewsvendorQueueState,
+    Service,
+    best_load,
     equal_waits,
+    least_late,
+    rounded_up,
+    steady,
 )
 from penstock.contracts import Decision, QueueObservation, QueueStatus, ReplicaCounts
 
@@ -74,12 +79,12 @@ def test_a_load_that_fits_keeps_its_queues_and_queues_that_are_not_needed_go_aft
     assert sizes == [3, 3, 1, 1, 1, 1]
 
 
-def test_a_load_beyond_the_containers_adds_queues_and_the_spare_one_has_a_share() -> None:
+def test_a_load_beyond_the_containers_adds_queues_and_the_spare_one_has_what_is_too_much_for_the_full_one() -> None:
     decision = after_steady_load((200, 1, 50))
     assert decision.action == "up"
     assert size(decision) >= 3
     assert decision.routing is not None
-    assert 0 < decision.routing["spare"] < decision.routing["q0"]
+    assert 0 < decision.routing["q0"] < decision.routing["spare"]
 
 
 def test_the_trade_is_shown_for_one_fewer_and_one_more() -> None:
@@ -99,6 +104,46 @@ def test_all_queues_take_equally_long() -> None:
     assert equal_waits([50, 0], [10, 10], 20, 1) == pytest.approx([0, 1])
     assert equal_waits([5, 0], [10, 0], 20, 10) == pytest.approx([1, 0])
     assert equal_waits([0, 0], [0, 0], 20, 10) == pytest.approx([0.5, 0.5])
+
+
+def service(capacity: int = 50) -> Service:
+    """Of ten services a second of a container, and a limit of 0.5 s."""
+    return Service(rounded_up(10.0), capacity, 0.5, 1.0)
+
+
+def test_of_more_than_can_be_in_time_one_queue_takes_what_is_too_much_for_the_others() -> None:
+    best = best_load(10, service())
+    assert 80 < best.arriving < 100
+    assert best.in_time > 0.9 * best.arriving
+    assert steady(rounded_up(200.0), 10, service()).in_time < 0.75 * best.in_time  # it is full: waits are too long
+    shares = least_late([best.events, best.events, best.events], [10, 10, 9], 400.0, service())
+    assert [400 * share for share in shares[:2]] == pytest.approx([best.arriving] * 2)
+    assert sum(shares) == pytest.approx(1)
+    behind, ahead, last = least_late([50.0, 0.0, best.events], [10, 10, 9], 400.0, service())
+    assert behind < ahead < last
+
+
+@pytest.mark.parametrize(
+    ("servers", "arriving", "capacity"),
+    [
+        ([10, 10], 150.0, 50),  # it can be served
+        ([10], 400.0, 50),
+        ([10, 10], 400.0, 10),  # nothing waits in a queue: full ones are in time, too
+        ([0, 0], 400.0, 50),
+    ],
+)
+def test_otherwise_all_queues_take_equally_long(servers: list[int], arriving: float, capacity: int) -> None:
+    events = [5.0] * len(servers)
+    assert least_late(events, servers, arriving, service(capacity)) == equal_waits(
+        events, servers, arriving, 1.02 ** rounded_up(10.0)
+    )
+
+
+@given(st.lists(st.tuples(st.floats(0, 50), st.integers(0, 10)), min_size=1, max_size=6), st.floats(0, 2000))
+def test_parts_of_the_arrivals_add_up_to_all_of_them(queues: list[tuple[float, int]], arriving: float) -> None:
+    shares = least_late([e for e, _ in queues], [s for _, s in queues], arriving, service())
+    assert sum(shares) == pytest.approx(1)
+    assert min(shares) >= 0
 
 
 def test_a_jump_of_the_load_is_followed_at_once() -> None:

@@ -21,7 +21,7 @@ OWN = found(table.OWN, 0.2, 3.0)
 @pytest.mark.parametrize(
     ("rival", "lost", "won"),
     [
-        (found("rps", 0.2, 3.0), True, True),  # the same
+        (found("rps", 0.2, 3.0), False, True),  # the same
         (found("rps", 0.1, 2.9), True, False),
         (found("rps", 0.1, 2.9, 31.0), False, False),
         (found("rps", 0.21, 2.0), False, False),
@@ -42,9 +42,12 @@ def test_a_rival_is_shown_with_the_fewest_queues_that_miss_no_more_else_with_the
     assert table.best(OWN, [*tried[:1], found("rps", 0.5, 1.0)]) is tried[0]
 
 
-def test_medians_decide_not_one_seed() -> None:
-    runs = [Played(0.1, 0.0, 3.0, 30.0), Played(0.2, 0.0, 3.0, 30.0), Played(0.9, 0.0, 3.0, 30.0)]
-    assert Found("rps", (), runs).beats(OWN)
+def test_a_run_that_costs_more_is_not_hidden_by_the_others() -> None:
+    rare = [Played(0.1, 0.0, 4.0, 40.0), *[Played(0.2, 0.0, 3.0, 30.0)] * 2]
+    assert not Found("rps", (), rare).beats(OWN)
+    assert not OWN.beats(Found("rps", (), rare))
+    cheaper = [Played(0.1, 0.0, 3.0, 30.0), *[Played(0.2, 0.0, 3.0, 30.0)] * 2]
+    assert Found("rps", (), cheaper).beats(OWN)
 
 
 def test_table_has_a_row_for_every_contract_of_every_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
