@@ -97,6 +97,14 @@ class Membership:
             if self._last is not None:
                 self._put(msgspec.structs.replace(self._last, at_ns=time.time_ns(), stopped_ns=stopped_ns))
 
+    def _report_again(self) -> None:
+        """Queue the last report again, as of now: a successor of the service may take what is older for that of another
+        process.
+        """
+        with self._reporting:
+            if self._last is not None:
+                self._put(msgspec.structs.replace(self._last, at_ns=time.time_ns()))
+
     def report_counts(self) -> None:
         """Queue the last report again with the counts of now, once this member has joined and if none waits."""
         with self._reporting:
@@ -156,8 +164,8 @@ class Membership:
                     serial = None  # of a predecessor, perhaps: its successor may give the same number to another plan
                     self._closing.wait(RETRY_S)
                     continue
-                if away.trouble and self._last is not None:
-                    self._reports.put(self._last)
+                if away.trouble:
+                    self._report_again()
                 away.clear()
                 if notice.serial != serial and not self._closing.is_set():
                     self._receive(notice, first=serial is None)

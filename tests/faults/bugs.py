@@ -272,7 +272,7 @@ FOUND_BY: dict[str, int] = {
     "an event finished twice": 12,
     "double owner": 0,
     "snapshot not written": 0,
-    "committed early": 81,
+    "committed early": 28,
     "forgotten clamp": 2,
     "unknown is zero": 1,
     "given up for ever": 8,
