@@ -91,19 +91,13 @@ class Membership:
                 )
             )
 
-    def report_stop(self, stopped_ns: int) -> None:
-        """Queue the last report again, with how long this member stood still in its last rebalance."""
-        with self._reporting:
-            if self._last is not None:
-                self._put(msgspec.structs.replace(self._last, at_ns=time.time_ns(), stopped_ns=stopped_ns))
-
-    def _report_again(self) -> None:
+    def report_again(self, stopped_ns: int | None = None) -> None:
         """Queue the last report again, as of now: a successor of the service may take what is older for that of another
-        process.
+        process. ``stopped_ns``: how long this member stood still in its last rebalance.
         """
         with self._reporting:
             if self._last is not None:
-                self._put(msgspec.structs.replace(self._last, at_ns=time.time_ns()))
+                self._put(msgspec.structs.replace(self._last, at_ns=time.time_ns(), stopped_ns=stopped_ns))
 
     def report_counts(self) -> None:
         """Queue the last report again with the counts of now, once this member has joined and if none waits."""
@@ -165,7 +159,7 @@ class Membership:
                     self._closing.wait(RETRY_S)
                     continue
                 if away.trouble:
-                    self._report_again()
+                    self.report_again()
                 away.clear()
                 if notice.serial != serial and not self._closing.is_set():
                     self._receive(notice, first=serial is None)

@@ -322,7 +322,7 @@ class Worker:
         if self._stopped_at_ns is None or self._resumed_at_ns is None:
             return False
         waited = received_ns > self._resumed_at_ns > sent_ns
-        self._membership.report_stop((received_ns if waited else self._resumed_at_ns) - self._stopped_at_ns)
+        self._membership.report_again((received_ns if waited else self._resumed_at_ns) - self._stopped_at_ns)
         self._stopped_at_ns = self._resumed_at_ns = None
         return True
 

@@ -28,14 +28,17 @@ without replicas.
 
 
 class _Memory:
-    """A journal in memory, of the ticks that ``keep`` wants."""
+    """A journal in memory, of the ticks before ``until_s`` that ``keep`` wants. ``last``: of all, the last one."""
 
-    def __init__(self, keep: Callable[[TickRecord], bool]) -> None:
+    def __init__(self, keep: Callable[[TickRecord], bool], until_s: float) -> None:
         self.ticks: list[TickRecord] = []
+        self.last: TickRecord | None = None
         self._keep = keep
+        self._until_s = until_s
 
     def tick(self, record: TickRecord) -> None:
-        if self._keep(record):
+        self.last = record
+        if record.time_s < self._until_s and self._keep(record):
             self.ticks.append(record)
 
 
@@ -111,8 +114,7 @@ def play(
     There is no decision after the run, unless a fleet has no replicas at its end: then the scaler decides on until all
     events are finished. PenstockError if they are not: it may have left the fleet without replicas.
     """
-    last: list[TickRecord] = []
-    memory = _Memory(lambda record: record.time_s < spec.duration_s and keep(record))
+    memory = _Memory(keep, spec.duration_s)
     clock = VirtualClock(engine.advance)
     loop = Loop(
         fleet=spec.fleet,
@@ -125,22 +127,19 @@ def play(
         tick_phase_s=spec.tick_phase_s,
         seed=spec.seed,
     )
-
-    def after(record: TickRecord) -> None:
-        last[:] = [record]
-        after_tick(record)
-
-    loop.run(lambda: clock.now() >= spec.duration_s, after)
+    loop.run(lambda: clock.now() >= spec.duration_s, after_tick)
     until_s = spec.duration_s + LONGEST_WAKING_S
-    loop.run(lambda: not (last and has_none(last[0]) and engine.left() and clock.now() < until_s), after)
+    loop.run(lambda: not (has_none(memory.last) and engine.left() and clock.now() < until_s), after_tick)
     engine.advance(spec.duration_s + DRAIN_S)
     if engine.left():
         raise PenstockError(f"{spec.run}: {engine.left()} events were never finished; a fleet has no replicas")
     return memory.ticks
 
 
-def has_none(record: TickRecord) -> bool:
+def has_none(record: TickRecord | None) -> bool:
     """Whether a fleet has no replicas, or is to have none."""
+    if record is None:
+        return False
     decision = record.decisions.get(record.acting)
     targets = {} if decision is None else decision.targets
     return any(targets.get(part.fleet, part.replicas.current) == 0 for part in record.observation.parts())

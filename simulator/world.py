@@ -172,7 +172,8 @@ class _Run:
     def drain(self) -> int:
         left = self.engine.left()
         moved_s = self.clock.now()
-        while left and self.clock.now() - moved_s < DRAIN_STALL_S:
+        stall_s = max(DRAIN_STALL_S, self.spec.slo_s)  # a scaler may let a job wait for as long as its limit
+        while left and self.clock.now() - moved_s < stall_s:
             self.wait_until(self.clock.now() + DRAIN_STEP_S)
             now_left = self.engine.left()
             if now_left != left:

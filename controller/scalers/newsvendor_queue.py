@@ -150,9 +150,26 @@ def _over(arrivals: int, service: int, servers: int, capacity: int) -> Matrix:
     return transition(GRID**arrivals, GRID**service, servers, capacity, 1.0)
 
 
+class Service(NamedTuple):
+    """What all queues of a bank have in common. ``rate``: services of a container per interval, as exponent of the
+    grid.
+    """
+
+    rate: int
+    capacity: int
+    slo_s: float
+    interval_s: float
+
+    @classmethod
+    def of(cls, bank: Bank, p: NewsvendorQueueParameters) -> "Service":
+        """Of this bank's queues."""
+        rate = rounded_up(bank.service_rate_per_s * p.decision_interval_s)
+        return cls(rate, bank.capacity, p.slo_s, p.decision_interval_s)
+
+
 @lru_cache(maxsize=MOST_KEPT)
-def _late(service: int, servers: int, capacity: int, slo_s: float, interval_s: float) -> Probabilities:
-    return late_probabilities(GRID**service / interval_s, servers, capacity, slo_s)
+def _late(servers: int, service: Service) -> Probabilities:
+    return late_probabilities(GRID**service.rate / service.interval_s, servers, service.capacity, service.slo_s)
 
 
 def equal_waits(events: Sequence[float], servers: Sequence[int], arriving: float, served: float) -> list[float]:
@@ -184,21 +201,10 @@ class Steady(NamedTuple):
     events: float
 
 
-class Service(NamedTuple):
-    """What all queues of a bank have in common. ``rate``: services of a container per interval, as exponent of the
-    grid.
-    """
-
-    rate: int
-    capacity: int
-    slo_s: float
-    interval_s: float
-
-
 @lru_cache(maxsize=8 * MOST_KEPT)
 def steady(arrivals: int, servers: int, service: Service) -> Steady:
     """With arrivals per interval as an exponent of the grid."""
-    late = _late(service.rate, servers, service.capacity, service.slo_s, service.interval_s)
+    late = _late(servers, service)
     p = probabilities(GRID**arrivals, GRID**service.rate, servers, service.capacity)
     return Steady(GRID**arrivals, GRID**arrivals * float(p @ (1 - late)), float(p @ np.arange(len(p))))
 
@@ -243,14 +249,8 @@ class Outlook(NamedTuple):
     arrivals: Sequence[float]
     deviation: float
     price_s: float
+    service: Service
     p: NewsvendorQueueParameters
-
-    @property
-    def service(self) -> Service:
-        """Of each queue."""
-        p = self.p
-        rate = rounded_up(self.bank.service_rate_per_s * p.decision_interval_s)
-        return Service(rate, self.bank.capacity, p.slo_s, p.decision_interval_s)
 
     def shares(self, events: Sequence[float], servers: Sequence[int], arriving: float) -> list[float]:
         """Parts of the arrivals of one interval. What the main queue holds is late anyway, and leaves it in order."""
@@ -268,8 +268,7 @@ class Outlook(NamedTuple):
         are late if that takes too long, and those that it still holds in the end make as many others late.
         """
         p, bank = self.p, self.bank
-        interval_s = p.decision_interval_s
-        service = rounded_up(bank.service_rate_per_s * interval_s)
+        interval_s, service = p.decision_interval_s, self.service.rate
         queues = bank.with_queues(n)
         states = [np.eye(bank.capacity + 1)[min(q.events, bank.capacity)] for q in queues]
         total = last = 0.0
@@ -296,14 +295,14 @@ class Outlook(NamedTuple):
         """One interval on, with new ``states``: events that come too late or find their queue full, and events that the
         queues take.
         """
-        p, capacity = self.p, self.bank.capacity
+        capacity = self.bank.capacity
         counts = np.arange(capacity + 1)
         shares = self.shares([float(state @ counts) for state in states], servers, arriving)
         too_late = taken = 0.0
         for i, share in enumerate(shares):
             rate = arriving * share
             following = states[i] @ _over(rounded_up(rate), service, servers[i], capacity)
-            late = _late(service, servers[i], capacity, p.slo_s, p.decision_interval_s)
+            late = _late(servers[i], self.service)
             both = states[i] + following
             too_late += rate * float(both @ late) / 2
             served = GRID**service * float(both @ np.minimum(counts, servers[i])) / 2
@@ -450,10 +449,11 @@ def counted(
     fresh = rejected is not None and completed is not None
     if fresh and state.rejected is not None and state.completed is not None:
         assert rejected is not None and completed is not None
-        service, left_s = rounded_up(bank.service_rate_per_s * p.decision_interval_s), p.slo_s - bank.held_s
+        left_s = p.slo_s - bank.held_s
         found = [1.0] * len(bank.queues)
         if left_s > 0:
-            late_of = [_late(service, q.servers, bank.capacity, left_s, p.decision_interval_s) for q in bank.queues]
+            service = Service.of(bank, p)._replace(slo_s=left_s)
+            late_of = [_late(q.servers, service) for q in bank.queues]
             found = [float(each[min(q.events, len(each) - 2)]) for each, q in zip(late_of, bank.queues, strict=True)]
         weights = [max(1, q.servers) for q in bank.queues]
         share = fsum(w * f for w, f in zip(weights, found, strict=True)) / fsum(weights)
@@ -476,7 +476,8 @@ def outlook_of(bank: Bank, state: NewsvendorQueueState, p: NewsvendorQueueParame
     spread = max(0.0, forecast.dispersion - 1) + max(1.0, forecast.dispersion) * LEVEL_GAIN / (2 - LEVEL_GAIN)
     assert state.price.value is not None
     price_s = p.price_s or state.price.value / (p.max_servers * bank.service_rate_per_s) / PRICE_UNIT_S
-    return Outlook(bank, arrivals, sqrt(spread * forecast.rate_per_s * interval_s), price_s, p)
+    deviation = sqrt(spread * forecast.rate_per_s * interval_s)
+    return Outlook(bank, arrivals, deviation, price_s, Service.of(bank, p), p)
 
 
 def enough(outlook: Outlook) -> int:

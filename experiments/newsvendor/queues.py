@@ -24,8 +24,6 @@ from experiments.run_result import simulate
 from simulator.engine import COMPLETED, REJECTED
 
 OWN: Final = "newsvendor-queue"
-DIGITS: Final = 9
-"""Sums of the same numbers in another order are equal."""
 CONTRACTS: Final = (0.2, 0.25, 0.3, 0.45, 0.55, 0.75, 0.9)
 """Shares of events within the SLO that newsvendor-queue is asked to keep. A run of two minutes reaches few of them."""
 _PROBABILITIES: Final = tuple(
@@ -78,7 +76,7 @@ class Found(NamedTuple):
 
     def mean(self, measure: str) -> float:
         """Over the seeds. A median would hide one run of twenty in which a scaler pays for more queues."""
-        return round(fsum(getattr(run, measure) for run in self.runs) / len(self.runs), DIGITS)
+        return fsum(getattr(run, measure) for run in self.runs) / len(self.runs)
 
     @property
     def result(self) -> tuple[float, ...]:

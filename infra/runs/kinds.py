@@ -134,7 +134,7 @@ def _compose(
         sender=SenderProgram(context),
         drain_rule=kind.drain_rule,
         faults=Faults(context, actions),
-        stall_s=max(DRAIN_STALL_S, STALL_SERVICES * kind.slowest_s(spec.system)),
+        stall_s=max(DRAIN_STALL_S, spec.slo_s, STALL_SERVICES * kind.slowest_s(spec.system)),
         cuts=tuple(cuts.values()),
         start_helper=start_pipeline_manager if isinstance(spec.system, FunctionSystem) else None,
     )

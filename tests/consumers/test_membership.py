@@ -125,9 +125,11 @@ def test_a_successor_of_the_service_is_told_where_the_member_is(service: PlanSer
     eventually(lambda: bool(service.snapshot().assigned()))
     service.stop()
     successor = PlanService(AssignmentPlanner(join_timeout_s=5), group="g", fleet="f", url=service.url)
+    since_ns = time.time_ns()
     successor.start()
     try:
         eventually(lambda: successor.snapshot().assigned() == {"r-0": (0, 1, 2)})
+        assert successor.snapshot().members["r-0"].at_ns > since_ns
     finally:
         member.membership.close(1.0)
         successor.stop()

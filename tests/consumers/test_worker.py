@@ -1,4 +1,4 @@
-"""The worker without a broker: what is left to commit after a rebalance."""
+"""The worker without a broker: what is left to commit after a rebalance, and the time that it reports."""
 
 import asyncio
 import time
@@ -60,7 +60,7 @@ def test_a_commit_that_fails_in_a_rebalance_is_made_up_for_where_the_partition_s
 
 def test_a_stop_ends_with_the_first_event_that_waited_for_it(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     stops: list[int] = []
-    monkeypatch.setattr(worker._membership, "report_stop", stops.append)
+    monkeypatch.setattr(worker._membership, "report_again", stops.append)
     worker._assigned({STAYS})
     assert worker._resumed_at_ns is None  # its first assignment stopped nothing
     for received_ms, sent_ms in ((30, -20), (30, 20), (None, None)):

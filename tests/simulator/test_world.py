@@ -346,6 +346,14 @@ def test_a_consumer_group_scales_from_zero(tmp_path: Path, scaler: str) -> None:
     assert summary.completed_events == summary.scheduled_events > 5000
 
 
+def test_jobs_that_a_scaler_lets_wait_for_minutes_are_waited_for_after_the_load(tmp_path: Path) -> None:
+    settings = {"newsvendor-network": {"min_replicas": "0", "slo_share": "0.99"}}
+    options = Options(world="sim", seconds=600, settings=settings)
+    _, summary = play(tmp_path, "newsvendor-network", options, find_experiment("pubsub-growing"))
+    assert (summary.verdict, summary.reasons) == ("VALID", ())
+    assert summary.completed_events == summary.scheduled_events > 20
+
+
 def test_a_simulated_replica_can_be_given_a_start_up(tmp_path: Path) -> None:
     experiment = find_experiment("binpack-workload-1")
     options = Options(world="sim", from_s=420, seconds=110, speed=2.0, system={"start_up_s": "1.2"})

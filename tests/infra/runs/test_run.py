@@ -47,6 +47,10 @@ def test_jobs_that_take_minutes_are_waited_for(tmp_path: Any, monkeypatch: pytes
     assert composed(spec_of("binpack-workload-1", "linear"), tmp_path, monkeypatch).stall_s == DRAIN_STALL_S
 
 
+def test_jobs_may_wait_for_as_long_as_their_limit(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert composed(spec_of("pubsub-growing", "newsvendor-network"), tmp_path, monkeypatch).stall_s == 600
+
+
 def test_missing_jars_of_spark_end_a_run_before_anything_is_made(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
