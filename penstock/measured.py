@@ -9,10 +9,10 @@ START_UP_S = 1.2
 """Seconds from the request of a replica until it has joined the group. Measured: 1.1 to 1.2 s on a quiet machine, 2.2 s
 (p90 4.0 s) while all cores are busy. A pod: 2 to 10 s, with its image on the node.
 """
-REBALANCE_S = 0.09
+REBALANCE_S = 0.03
 """Seconds of a rebalance, from the stop of the last member until all resume, when all members are notified at once.
-Measured: median of 60 (``tests/bench/bench_rebalance.py``, decision 0003); 0.095 s from joined to the first event.
-Since decision 0029 it is 0.027 s (median of 120). The value stays until the figures that stand on it are made again.
+Measured: 0.027 s from a new plan until all partitions are consumed again, the median of 120
+(``tests/bench/bench_rebalance.py``, decision 0029). It was 0.09 s before (decision 0030).
 """
 STOP_S = 0.7
 """Seconds from the release of a replica's last partition until it is gone. Measured: 0.7 to 1.4 s with busy cores."""

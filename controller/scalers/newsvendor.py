@@ -460,6 +460,29 @@ class Outlook(NamedTuple):
             later = min(later, float(np.maximum(0.0, joined.lag - rate * max(0.0, limit - self.oldest - pause)).sum()))
         return np.where(candidates.at_once, at_once, later)
 
+    def burst_cannot_wait(self, packed: Ints, ready: int, soon: int, wait: float) -> bool:
+        """Whether a burst has fewer late events if it is grouped for those that have joined, and not for those that
+        join within its limit, in ``wait`` intervals: until then such a plan leaves the groups as they are. A further
+        member stops the group in both cases.
+        """
+        rate, limit, _, pause, _ = self.fleet
+        left = limit - self.oldest - wait - pause
+        if wait <= JITTER or left <= 0 or not self.fleet.regroups_bursts(self.estimates):
+            return False
+        lags = list(self.lags)
+        for group in self.in_force:
+            served = rate * wait
+            for p in group:  # one partition after the other
+                served, lags[p] = max(0.0, served - lags[p]), max(0.0, lags[p] - served)
+        both = np.array([packed[soon - 1], packed[ready - 1]])
+        loads = self.loads(both)
+        later, _ = self.by_load(np.array([soon, soon]), both, loads)
+        waits = Loads.of(both[:1], self.estimates.shares, lags).lag
+        late_with_all = np.maximum(0.0, waits - rate * left).sum()
+        now = self.loads(both[1:]).lag
+        late_with_ready = np.maximum(0.0, now - rate * (left + wait - pause)).sum()
+        return bool(late_with_ready + later[1] < late_with_all + later[0] - TIE)
+
     def starting(self, candidates: Candidates, loads: Loads, missed: Floats) -> Floats:
         """Events that are late because replicas have to start first: those that arrive while their backlog is worked
         off, and those of the time by which a further request puts off the replicas that start already.
@@ -715,9 +738,11 @@ def while_starting(tick: StreamTick, outlook: Outlook, packed: Ints, waits: Sequ
     overdue may never join, and a plan that names it would wait for it.
     """
     ready, overdue = min(tick.observation.replicas.joined, tick.most), -1 - OVERDUE * outlook.fleet.start_up
-    soon = min(ready + sum(overdue <= wait <= 1 + JITTER for wait in waits), tick.most)
+    joining = [wait for wait in waits if overdue <= wait <= 1 + JITTER]
+    soon = min(ready + len(joining), tick.most)
     if soon > ready:
-        return groups_of(packed[soon - 1].tolist(), soon)
+        most = ready if outlook.burst_cannot_wait(packed, ready, soon, max(joining)) else soon
+        return groups_of(packed[most - 1].tolist(), most)
     now = outlook._replace(replicas=ready, fleet=outlook.fleet._replace(start_up=0.0))
     group_of = np.array([group_numbers(outlook.in_force, len(tick.partitions)), packed[ready - 1]])
     both = Candidates(np.array([ready, ready]), group_of, np.array([False, True]), np.array([True, True]))

@@ -18,7 +18,7 @@ from controller.queueing.network import Job, Network, NetworkTopic
 from controller.scalers.shared.base import BaseScaler, CannotDecide, check_known, reason_of, resize
 from controller.scalers.shared.beliefs import typical
 from controller.scalers.shared.network_scaler import ServiceMoments, remembered
-from controller.scalers.shared.newsvendor import Forecast, Price, at_least, gamma_above
+from controller.scalers.shared.newsvendor import Forecast, Price, at_least, gamma_above, normal_below
 from controller.scalers.shared.parameters import BoundedParameters, NotNegative, OpenShare, Positive
 from controller.scalers.shared.single_fleet import merged
 from penstock.contracts import Decision, NetworkObservation, Term, TopicStatus, hold
@@ -42,6 +42,10 @@ MOST_GROUPS: Final = 100
 MOST_KEPT: Final = 256
 MOST_ADDED: Final = 50
 """Consumers that one decision adds at most."""
+MOST_LATE: Final = 0.5
+"""Late probability of a job up to which it may wait for consumers that perhaps cannot do all the work: a queue of jobs
+that are late anyway would stay, and make the next ones late.
+"""
 LEAST_GAIN: Final = 1e-3
 """Consumer-seconds per second by which a number has to be better than the present one."""
 
@@ -113,9 +117,10 @@ class Outlook(NamedTuple):
     waited for ``waits_s``. ``late_after``: late probability by wait.
     ``rate_per_s``: of all arrivals there, in the long run; ``arrivals``: expected ones until the next decision;
     ``ages_s``: waits so far; ``at_once``: late probability of a job that does not wait here.
-    ``start_up_s``: of a consumer. ``extra_s``: consumer-seconds that a task costs if a consumer beyond the least number
-    serves it. ``renewed_s``, by task: what it costs if it waits until the next decision and then gets a further
-    consumer, its late probability until then left out.
+    ``start_up_s``: of a consumer. ``keeps_up``: probability that the least number of consumers can do all the work in
+    the long run, where the arrivals so far are more than that; else 1. ``extra_s``: consumer-seconds that a task costs
+    if a consumer beyond the least number serves it. ``renewed_s``, by task: what it costs if it waits until the next
+    decision and then gets a further consumer, its late probability until then left out.
     """
 
     status: TopicStatus
@@ -134,6 +139,7 @@ class Outlook(NamedTuple):
     late_after: "LateProbability"
     price_s: float
     start_up_s: float
+    keeps_up: float
     extra_s: float
     renewed_s: Sequence[float]
     parameters: NewsvendorNetworkParameters
@@ -147,11 +153,6 @@ class Outlook(NamedTuple):
     def waiting(self) -> int:
         """Tasks that wait."""
         return len(self.ages_s)
-
-    @property
-    def load(self) -> float:
-        """Consumers that are busy on average."""
-        return self.rate_per_s * self.service_s
 
     @property
     def ending_s(self) -> float:
@@ -198,9 +199,9 @@ class Outlook(NamedTuple):
         until then left out.
 
         The least of three: a further consumer and its start-up; its turn at the ``consumers`` of this number, who stay
-        for it, or without any at the one that the first task gets; its turn at those that have to be there, if they
-        can do all the work. A later start makes late jobs. Had the start-up to be paid only if it is now, a decision
-        would always leave it to the next one.
+        for it, or without any at the one that the first task gets; its turn at those that have to be there. If these
+        cannot do all the work, another task needs a further consumer instead. A later start makes late jobs. Had the
+        start-up to be paid only if it is now, a decision would always leave it to the next one.
         """
         least, price_s, late_after = self.parameters.min_replicas, self.price_s, self.late_after
         turns_of = [position - first + 1 for position in self.position[first:]]
@@ -218,9 +219,13 @@ class Outlook(NamedTuple):
                 for turn, wait_s, last in waiting
             ]
             costs = list(map(min, costs, turns))
-        if self.load < least:
-            turn_s = self.service_s / least
-            turns = [price_s * (late_after(wait_s + turn * turn_s) - last) for turn, wait_s, last in waiting]
+        if least and self.keeps_up > TAIL:
+            turn_s, displaced_s = self.service_s / least, (1 - self.keeps_up) * self.extra_s
+            late_then = [late_after(wait_s + turn * turn_s) for turn, wait_s, _ in waiting]
+            turns = [
+                displaced_s + price_s * (late - last) if not displaced_s or late < MOST_LATE else inf
+                for late, (_, _, last) in zip(late_then, waiting, strict=True)
+            ]
             costs = list(map(min, costs, turns))
         return list(costs)
 
@@ -454,10 +459,12 @@ def outlooks(
     there, and is no reason to give a job up here.
     """
     routes = network.routes()
-    rates = [0.0] * len(network.topics)
+    rates, rate_variances = [0.0] * len(network.topics), [0.0] * len(network.topics)
+    every_s = mean_route_s(network)
     for route, forecast in zip(routes, forecasts, strict=True):
         for j in route:
             rates[j] += forecast.rate_per_s
+            rate_variances[j] += route.count(j) * forecast.level_variance(every_s)
     services_s = [1 / topic.service_rate for topic in network.topics]
     waits_s = [
         state.waiting[topic.fleet] / rate if rate else 0.0
@@ -491,7 +498,7 @@ def outlooks(
             topic,
             ages_s(state.tasks[topic.fleet], observation.time_s, topic.backlog or 0),
             services_s[j],
-            rates[j],
+            (rates[j], rate_variances[j]),
             waits_s[j],
             (mean[j], variance[j]),
             visits[j],
@@ -576,7 +583,7 @@ def outlook_of(
     status: TopicStatus,
     ages: Sequence[float],
     service_s: float,
-    rate_per_s: float,
+    rate: tuple[float, float],
     mean_wait_s: float,
     arrivals: tuple[float, float],
     visits: Sequence[Visit],
@@ -584,8 +591,10 @@ def outlook_of(
     start_up_s: float,
     p: NewsvendorNetworkParameters,
 ) -> Outlook:
-    """Late probabilities of the tasks that wait, and of those that may arrive."""
-    mean, variance = arrivals
+    """Late probabilities of the tasks that wait, and of those that may arrive. ``rate`` (of the long run, per s) and
+    ``arrivals``: mean and variance.
+    """
+    (rate_per_s, rate_variance), (mean, variance) = rate, arrivals
     most = min(MOST_ARRIVALS, ceil(mean + 6 * sqrt(variance)) + 2)
     probable = [each for each in at_least(mean, variance, most) if each >= TAIL]
     late = LateProbability(visits, p.slo_s)
@@ -602,6 +611,8 @@ def outlook_of(
     last = [late(wait_s) for wait_s in waits_s]
     exists = [*(float(number) for _, number in groups), *probable]
     positions = [*(position for position, _ in groups), *range(len(ages), len(ages) + len(probable))]
+    enough_per_s = p.min_replicas / service_s
+    keeps_up = 1.0 if rate_per_s < enough_per_s else normal_below(enough_per_s, rate_per_s, rate_variance)
     extra_s = extra_work_s(rate_per_s * service_s, service_s, p)
     renewed_s = [
         extra_s + start_up_s + price_s * (late(wait_s + start_up_s) - before)
@@ -624,6 +635,7 @@ def outlook_of(
         late,
         price_s,
         start_up_s,
+        keeps_up,
         extra_s,
         renewed_s,
         p,
@@ -669,6 +681,7 @@ def terms(outlook: Outlook, trades: Sequence[Trade], chosen: int) -> Mapping[str
         **({"oldest_s": outlook.ages_s[0]} if outlook.ages_s else {}),
         "arrivals": outlook.arrivals,
         "late_at_once": outlook.at_once,
+        "keeps_up": outlook.keeps_up,
         "extra_s": outlook.extra_s,
         "price_s": outlook.price_s,
         "consumers": status.replicas.current,

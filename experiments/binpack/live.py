@@ -2,8 +2,9 @@
 
 ``live.csv`` has a row for each run whose figures the README tells. ``penstock paper binpack recorded RUN…`` makes such
 rows of run directories; with ``--out`` as CSV. The simulation of a live run, its twin, has the same slice, settings and
-events, the delays of the live world (``penstock/measured.py``) and the mean service time of the live run; the scaler
-expects 200 events/s, as it did live. Twenty seeds show by how much runs differ.
+events, the delays of the live world (``penstock/measured.py``; rebalances as long as they then were) and the mean
+service time of the live run; the scaler expects 200 events/s, as it did live. Twenty seeds show by how much runs
+differ.
 """
 
 import dataclasses
@@ -28,6 +29,8 @@ PLACES: Final = {"binpack-workload-1": "workload 1", "binpack-nyc": "NYC"}
 NOT_MEASURED: Final = "not measured yet"
 SERVICE_RATE_PER_S: Final = 200.0
 """What every scaler expects of a replica: the floor of 5 ms."""
+REBALANCE_S: Final = 0.09
+"""Seconds of a rebalance in all these live runs, which are older than decision 0029."""
 
 
 def place(experiment: str) -> str:
@@ -185,6 +188,7 @@ def options_of(conditions: Conditions, service_ms: float, seed: int) -> Options:
         seed=seed,
         tick_phase_s=conditions.phase_s,
         worker=worker,
+        system={"rebalance_s": str(REBALANCE_S)},
         settings={conditions.scaler: {"service_rate_per_s": str(SERVICE_RATE_PER_S), **told}},
         # As many at first as live, where the service time was that of the experiment.
         initial_replicas=run_spec(experiment, conditions.scaler, slice_, run="live").initial_replicas,

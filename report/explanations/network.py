@@ -113,6 +113,7 @@ NEWSVENDOR = Family(
         "in service: {in_service}, waiting: {waiting}; mean wait = {mean_wait_s} s",
         "the oldest one has waited for {oldest_s} s",
         "late jobs of those that do not wait here = {late_at_once:%}",
+        "the least number of consumers can do all the work: {keeps_up:%} probable",
         "a task that a consumer beyond the least number serves costs {extra_s} s",
         Sentence(frozenset({*TRADE, "chosen", "price_s"}), _trade),
         "λ = {price_s} consumer-seconds per late job",

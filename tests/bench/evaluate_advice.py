@@ -38,6 +38,8 @@ from experiments.replay.trace import Floats
 KINDS = ("wave", "spikes", "steps", "on-off", "azure")
 SERVICE_RATE_PER_S = 200.0
 PARTITIONS = 5
+REBALANCE_S = 0.09
+"""As long as live rebalances took when the results in experiments/advise were made (decision 0030)."""
 TOO_MUCH = 11
 """Every so many loads, one that nobody can serve."""
 
@@ -172,7 +174,8 @@ def evaluate(number: int, seconds: int, scalers: str) -> Result:
         folder = Path(name)
         trace = folder / f"{kind}.csv"
         trace.write_text("rate_per_s\n" + "".join(f"{rate!r}\n" for rate in rate_per_s.tolist()), encoding="utf-8")
-        request = AdviceRequest(trace=trace, slo=0.5, jobs=1, scalers=scalers)
+        settings = [f"system.rebalance_s={REBALANCE_S}"]
+        request = AdviceRequest(trace=trace, slo=0.5, jobs=1, scalers=scalers, settings=settings)
         began_s = _cpu_s()
         session = prepare(request, folder)
         found = carry_out(session, lambda _: None, lambda _: None)

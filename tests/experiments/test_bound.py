@@ -136,7 +136,7 @@ ASKED = ("bound", "binpack-workload-1", "--seconds", "20s", "--share", "0.5", "-
 def test_the_bound_is_of_virtual_time_and_says_what_is_assumed_there() -> None:
     done = CliRunner().invoke(build(), [*ASKED, "--start-up", "5s"])
     assert done.exit_code == 0, done.output or done.exception
-    assert "Assumed in virtual time: start-up of a replica 5 s, rebalance 0.09 s (eager)" in done.stdout
+    assert "Assumed in virtual time: start-up of a replica 5 s, rebalance 0.03 s (eager)" in done.stdout
     assert CliRunner().invoke(build(), [*ASKED, "--set", "system.start_up_s=5"]).stdout == done.stdout
 
 

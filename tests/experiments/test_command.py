@@ -27,7 +27,7 @@ from report.analysis.run_data import RunData
 from tests.experiments.synthetic import Toy, write_run
 
 ASSUMED = (
-    "Assumed in virtual time: start-up of a replica 1.2 s, rebalance 0.09 s (eager), stop of a replica 0.7 s; "
+    "Assumed in virtual time: start-up of a replica 1.2 s, rebalance 0.03 s (eager), stop of a replica 0.7 s; "
     "change with --set system.<name>."
 )
 Penstock = Callable[..., object]

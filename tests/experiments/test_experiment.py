@@ -146,7 +146,7 @@ def test_the_sim_world_assumes_what_live_runs_measure_and_says_so() -> None:
     assert (StreamSystem().start_up_s, StreamSystem().rebalance_s) == (START_UP_S, REBALANCE_S)
     assert 0.9 <= START_UP_S <= 3.4
     assert spec.assumptions.startswith(
-        "Assumed in virtual time: start-up of a replica 1.2 s, rebalance 0.09 s (eager), stop of a replica 0.7 s"
+        "Assumed in virtual time: start-up of a replica 1.2 s, rebalance 0.03 s (eager), stop of a replica 0.7 s"
     )
     assert run_spec(WORKLOAD_1, "linear", Options(), "r").assumptions == ""
 

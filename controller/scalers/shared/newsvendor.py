@@ -188,13 +188,15 @@ class CumulativePrice(msgspec.Struct, frozen=True):
 class Forecast(msgspec.Struct, frozen=True):
     """Arrivals: ``readings`` as (time in s, count), and Holt's level and trend of their rate.
 
-    ``dispersion``: squared error over mean of the counts between readings, 1 for Poisson arrivals.
+    ``dispersion``: squared error over mean of the counts between readings, 1 for Poisson arrivals. ``noise``: variance
+    of the level over that of the rate between two readings.
     """
 
     readings: tuple[tuple[float, int], ...] = ()
     level_per_s: float | None = None
     trend: float = 0.0
     dispersion: float = 1.0
+    noise: float = 1.0
 
     def updated(self, time_s: float, arrived: int, keep_s: float) -> "Forecast":
         """With one more reading, without those that are older than ``keep_s`` and not needed to interpolate.
@@ -220,6 +222,7 @@ class Forecast(msgspec.Struct, frozen=True):
             level_per_s,
             max(-level_per_s, self.trend + TREND_GAIN * LEVEL_GAIN * error_per_s / elapsed_s),
             self.dispersion + DISPERSION_GAIN * (relative - self.dispersion),
+            (1 - LEVEL_GAIN) ** 2 * self.noise + LEVEL_GAIN**2,
         )
 
     @property
@@ -245,6 +248,10 @@ class Forecast(msgspec.Struct, frozen=True):
                 return before + (later - before) * part
             later_s, later = before_s, before
         return float(later)
+
+    def level_variance(self, every_s: float) -> float:
+        """Of the level, in 1/s², with a reading every so many seconds: the first one counts alone, and fades."""
+        return self.noise * max(1.0, self.dispersion) * self.rate_per_s / every_s
 
     def variance(self, over_s: float) -> float:
         """Of the requests that arrive within ``over_s`` seconds from now: their own, and that of the level."""
@@ -290,6 +297,11 @@ def gamma_above(mean: float, variance: float, limit: float) -> float:
 
 
 @lru_cache(maxsize=MOST_KEPT)
+def normal_below(limit: float, mean: float, variance: float) -> float:
+    """P(X < limit) of a normal distribution, which may have no variance."""
+    return erfc((mean - limit) / sqrt(2 * variance)) / 2 if variance > 0 else float(mean < limit)
+
+
 def at_least(mean: float, variance: float, most: int) -> tuple[float, ...]:
     """P(N ≥ k), k = 1 to ``most``, of a count: Poisson, or negative binomial where the variance is above the mean."""
     if mean <= 0:

@@ -641,6 +641,32 @@ def test_while_replicas_start_those_that_have_joined_are_grouped_and_then_all_th
     assert len(plans[33]) == group.replicas  # they join before the next decision
 
 
+@pytest.mark.parametrize(
+    ("start_up_s", "lags", "groups"),
+    [
+        (1.2, (60, 50, 5, 5, 5), 2),  # after 0.2 s in the old groups, 20 of partition 1 would be late; 5 in new ones
+        (1.2, (15, 60, 45, 45, 5), 3),  # the two that have joined are late in any groups
+        (1.0, (60, 50, 5, 5, 5), 3),  # it joins now
+    ],
+)
+def test_a_burst_does_not_wait_for_a_replica_that_joins_within_its_limit(
+    start_up_s: float, lags: Sequence[int], groups: int
+) -> None:
+    group = Group(make(start_up_s=start_up_s, price_s=0.5))
+    group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))
+    held = {"payments-1": (0, 1), "payments-2": (2, 3, 4)}
+    for tick in range(32):
+        if tick == 30:  # one is on its way, as if it was requested now
+            group.state = msgspec.structs.replace(group.state, starting_s=())
+        counts = ReplicaCounts(joined=2, started=1 if tick >= 30 else 0)
+        observation = group.observe([60, 50, 50, 50, 50], lags=lags if tick == 31 else (0,) * PARTITIONS)
+        group.tick(msgspec.structs.replace(observation, replicas=counts, assigned=held))
+        if tick < 31:
+            group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))
+    assert group.replicas >= 3
+    assert len([each for each in group.plan if each]) == groups
+
+
 def test_a_replica_that_is_long_overdue_keeps_no_plan_waiting() -> None:
     group = Group(make(start_up_s=4.0))
     group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))

@@ -120,6 +120,37 @@ def test_tasks_that_wait_get_consumers_if_the_price_is_high() -> None:
     assert sizes(after_steady_load(busy=3, waiting=4, every_s=60, price_s=0.001)) == [1, 1], "one can serve them all"
 
 
+def test_to_wait_is_better_while_arrivals_do_not_tell_whether_the_least_number_can_do_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Topic D gets 1.1 times what one consumer can do, which may be by chance, or twice as much."""
+
+    def trade(every_s: int) -> tuple[Any, Any]:
+        alone = ReplicaCounts(joined=1)
+        why = after_steady_load(1, 12, every_s, alone, price_s=158.0, slo_s=600.0).why["D"]
+        costs: Any = why["cost"]
+        return why["keeps_up"], (costs[1] - costs[0]) / SERVICE_S
+
+    (surely, _), (perhaps, gain), (never, none) = map(trade, (60, 27, 15))
+    assert (surely, perhaps, never) == (
+        pytest.approx(1.0, abs=0.1), pytest.approx(0.3, abs=0.2), pytest.approx(0.0, abs=0.01)
+    )  # fmt: skip
+    assert gain > 0.02 > abs(none)
+    monkeypatch.setattr(newsvendor_network, "normal_below", lambda limit, mean, _: float(mean < limit))
+    assert abs(trade(27)[1]) < 0.02
+
+
+def test_a_queue_of_jobs_that_are_late_does_not_wait_for_consumers_that_perhaps_cannot_do_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def wanted() -> int:
+        return sizes(after_steady_load(1, 12, 27, ReplicaCounts(joined=1), price_s=10.0, slo_s=5.0), 1)[1]
+
+    assert wanted() > 1
+    monkeypatch.setattr(newsvendor_network, "MOST_LATE", 2.0)
+    assert wanted() == 1
+
+
 def test_a_task_waits_until_its_job_is_in_danger() -> None:
     """Type 2 needs 10 s of 60 and waits in the only topic that it visits."""
     own = scaler(price_s=60.0, slo_s=60.0)

@@ -118,7 +118,13 @@ RATE_WITHIN_S = 10.0
 def beliefs(planted: tuple[tuple[str, str], ...]) -> list[tuple[float, dict[str, Any]]]:
     """(time, terms) of each decision on 100 s of workload 1."""
     options = Options(
-        world="sim", seed=31, from_s=200, seconds=100, tick_phase_s=0.71, settings={"newsvendor": dict(planted)}
+        world="sim",
+        seed=31,
+        from_s=200,
+        seconds=100,
+        tick_phase_s=0.71,
+        system={"rebalance_s": str(TRUE["rebalance_time_s"])},
+        settings={"newsvendor": dict(planted)},
     )
     ticks = simulate(WORKLOAD_1, "newsvendor", options).ticks
     return [(tick.time_s, dict(tick.decisions["newsvendor"].why["payments"])) for tick in ticks[1:]]
