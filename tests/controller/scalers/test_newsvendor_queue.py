@@ -234,3 +234,14 @@ def test_the_same_input_has_the_same_answer_within_the_bounds_also_from_a_stored
         assert own.decide(now, stored) == (decision, following)
         assert all(2 <= target <= 4 for target in decision.targets.values())
         state = following
+
+
+@pytest.mark.parametrize(("on_their_way", "held"), [(0, 0), (2, 0), (3, 3)])
+def test_an_event_on_its_way_to_each_queue_is_not_held_in_the_main_queue(on_their_way: int, held: int) -> None:
+    """A live reading of a bank sees events between the main queue and the others."""
+    own, state = scaler(slo_share=0.3), NewsvendorQueueState()
+    for second in range(3):
+        seen = observed(second, (200, 2, 15))
+        seen = msgspec.structs.replace(seen, backlog=30 + on_their_way)
+        decision, state = own.decide(seen, state)
+    assert decision.why["bank"]["held"] == held
