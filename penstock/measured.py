@@ -16,8 +16,8 @@ Measured: 0.027 s from a new plan until all partitions are consumed again, the m
 (``tests/bench/bench_rebalance.py``, decision 0029). It was 0.09 s before (decision 0030).
 """
 STOP_S = 0.7
-"""Seconds from the release of a replica's last partition until it is gone. Measured: 0.7 to 1.4 s with busy cores, 0.3 s
-in four later runs on a quiet machine (decision 0030).
+"""Seconds from the release of a replica's last partition until it is gone. Measured: 0.7 to 1.4 s with busy cores,
+0.3 s in four later runs on a quiet machine (decision 0030).
 """
 RESTART_S = 3.0
 """Seconds from the kill of a controller or forwarder until it works again, for processes. Measured from the kill to the
