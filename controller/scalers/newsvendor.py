@@ -479,7 +479,7 @@ class Outlook(NamedTuple):
         later, _ = self.by_load(np.array([soon, soon]), both, loads)
         waits = Loads.of(both[:1], self.estimates.shares, lags).lag
         late_with_all = np.maximum(0.0, waits - rate * left).sum()
-        now = self.loads(both[1:]).lag
+        now = loads.lag[loads.first[1] :]
         late_with_ready = np.maximum(0.0, now - rate * (left + wait - pause)).sum()
         return bool(late_with_ready + later[1] < late_with_all + later[0] - TIE)
 

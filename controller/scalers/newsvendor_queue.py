@@ -414,9 +414,8 @@ def read(observation: QueueObservation, p: NewsvendorQueueParameters) -> Bank:
         raise CannotDecide(f"service rate of a container is unknown{reason_of(observation.unknown, 'queues')}")
     queues = [Queue(q.queue, _events(q, reasons), _known(q.servers, "containers", q, reasons)) for q in active]
     inside = fsum((q.depth or 0) + (q.in_flight or 0) for q in observation.queues)
-    held = 0 if observation.backlog is None or _blind(active) else max(0, round(observation.backlog - inside))
-    if held <= len(active):  # one event on its way to each queue: the main queue holds none back
-        held = 0
+    outside = 0 if observation.backlog is None or _blind(active) else round(observation.backlog - inside)
+    held = outside if outside > len(active) else 0  # fewer are on their way, one to each queue
     asked = max(0, observation.replicas.current - len(active))
     return Bank(queues, asked, held, capacity, rate_per_s)
 

@@ -296,12 +296,12 @@ def gamma_above(mean: float, variance: float, limit: float) -> float:
     return erfc(((limit / mean) ** (1 / 3) - 1 + ninth) / sqrt(2 * ninth)) / 2
 
 
-@lru_cache(maxsize=MOST_KEPT)
 def normal_below(limit: float, mean: float, variance: float) -> float:
     """P(X < limit) of a normal distribution, which may have no variance."""
     return erfc((mean - limit) / sqrt(2 * variance)) / 2 if variance > 0 else float(mean < limit)
 
 
+@lru_cache(maxsize=MOST_KEPT)
 def at_least(mean: float, variance: float, most: int) -> tuple[float, ...]:
     """P(N ≥ k), k = 1 to ``most``, of a count: Poisson, or negative binomial where the variance is above the mean."""
     if mean <= 0:
