@@ -667,6 +667,17 @@ def test_a_burst_does_not_wait_for_a_replica_that_joins_within_its_limit(
     assert len([each for each in group.plan if each]) == groups
 
 
+def test_a_burst_that_can_still_be_grouped_is_grouped_by_its_own_events() -> None:
+    group, burst = Group(make(price_s=0.5)), (10, 33, 33, 33, 10)
+    for tick in range(32):
+        group.replicas, group.plan = 2, ((0,), (1, 2, 3, 4))
+        arrivals, lags = (burst, burst) if tick == 31 else ((80, 20, 20, 20, 20), (0,) * PARTITIONS)
+        group.tick(group.observe(arrivals, lags=lags))
+    # 67 are served before the limit. Grouped by the load of a second and these together, 76 wait for one replica.
+    assert group.replicas == 2
+    assert max(sum(burst[p] for p in each) for each in group.plan) <= 67
+
+
 def test_a_replica_that_is_long_overdue_keeps_no_plan_waiting() -> None:
     group = Group(make(start_up_s=4.0))
     group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))
