@@ -44,9 +44,13 @@ RAISED_TICKS: Final = 60
 """Intervals after which as many may raise it again."""
 OUTAGE_TICKS: Final = 900
 """More late events than a contract allows in so many intervals, and has allowed so far, are an outage, and no clump."""
-LEAST_PART: Final = 0.5
-"""Of the first price, which a cumulative price does not fall below where a start-up is long: then late events come
-before any answer to them. Half as much at ``LONG_START_UP`` intervals.
+LEAST_PART: Final = 0.25
+"""Of the first price, which a cumulative price does not fall below: a small load has no late events at any price, and a
+price that fell meanwhile is too low for the next peak.
+"""
+LEAST_PART_STARTING: Final = 0.5
+"""That part where a start-up is long: then late events come before any answer to them. Half as much at
+``LONG_START_UP`` intervals.
 """
 LONG_START_UP: Final = 3.0
 LARGEST_PART: Final = 20.0
@@ -176,7 +180,8 @@ class CumulativePrice(msgspec.Struct, frozen=True):
         if smallest and step < 0:
             step *= LONG_START_UP / (start_up + LONG_START_UP)
         largest = min(LARGEST_PRICE, LARGEST_PART * first)
-        least = max(LEAST_PRICE, LEAST_PART * first * start_up / (start_up + LONG_START_UP))
+        part_of_first = max(LEAST_PART, LEAST_PART_STARTING * start_up / (start_up + LONG_START_UP))
+        least = max(LEAST_PRICE, part_of_first * first)
         kept = late <= so_far - spare
         gain = clip(sqrt(SETTLED_TICKS / readings), LEAST_GAIN, 1.0) if kept else 1.0
         value = clip(value * exp(PRICE_GAIN * gain * step), least, largest)

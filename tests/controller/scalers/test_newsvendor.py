@@ -31,6 +31,7 @@ from controller.scalers.shared.newsvendor import (
     PRICE_GAIN,
     CumulativePrice,
     Price,
+    first_price,
     part_to_use,
 )
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, PartitionObservation, ReplicaCounts, StreamObservation
@@ -665,6 +666,15 @@ def test_a_burst_does_not_wait_for_a_replica_that_joins_within_its_limit(
             group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))
     assert group.replicas >= 3
     assert len([each for each in group.plan if each]) == groups
+
+
+@pytest.mark.parametrize(("slo_share", "start_up"), [(0.99, 0.0), (0.999, 0.0), (0.999, 1.2), (0.999, 10.0)])
+def test_a_price_does_not_fall_below_a_part_of_the_first_one(slo_share: float, start_up: float) -> None:
+    price = CumulativePrice()
+    for tick in range(1, 1000):
+        price = price.updated(200 * tick, 0, slo_share, start_up)
+    part = {0.0: 0.25, 1.2: 0.25, 10.0: 0.5 * 10 / 13}[start_up]
+    assert price.value == pytest.approx(max(0.03, part * first_price(slo_share)))
 
 
 def test_a_burst_that_can_still_be_grouped_is_grouped_by_its_own_events() -> None:
