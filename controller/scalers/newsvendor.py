@@ -322,16 +322,6 @@ class Loads(NamedTuple):
         return repeated
 
 
-class Packed(NamedTuple):
-    """LPT(n), one row for each number of groups n from 1 on: ``usual`` of the events that wait and those of the next
-    interval; ``now`` is the same, but where a burst can still be grouped anew and has fewer late events by that, of
-    those that wait: the next one is grouped, too.
-    """
-
-    usual: Ints
-    now: Ints
-
-
 class Scores(NamedTuple):
     """By candidate, expected late events: per interval with this capacity, of one jump, of jumps per interval, of those
     that wait now, and of those that the rebalance stops. ``next_replicas``: those that answer the next burst, None if
@@ -374,14 +364,17 @@ class Outlook(NamedTuple):
         """m: events of the next interval, or of the first in which a replica requested now serves, if that is more."""
         return max(self.estimates.forecast(0), self.estimates.forecast(self.fleet.ahead - 1))
 
-    def packed(self, most: int) -> Packed:
-        """Groupings into 1 to ``most`` groups."""
+    def packed(self, most: int) -> Ints:
+        """LPT(n) for n from 1 to ``most``, of the events that wait and those of the next interval. Of a burst that can
+        still be grouped anew, of those that wait only, where fewer of them are late by that: the next one is grouped,
+        too. If jumps are expected, groups are those on which a jump is to fall.
+        """
         shares, lags = np.asarray(self.estimates.shares), np.asarray(self.lags, dtype=np.float64)
-        both = lpt_for_all((np.maximum(1.0, self.estimates.forecast(0)) * shares + lags).tolist(), most)
-        if not self.fleet.regroups_bursts(self.estimates):
-            return Packed(both, both)
+        groupings = lpt_for_all((np.maximum(1.0, self.estimates.forecast(0)) * shares + lags).tolist(), most)
+        if self.estimates.jumps.rate or not self.fleet.regroups_bursts(self.estimates):
+            return groupings
         at_once = most if self.fleet.in_time(self.estimates) else min(self.ready, most)
-        now, rest = lpt_for_all(lags.tolist(), at_once), both[at_once:]
+        usual, of_waiting = groupings[:at_once], lpt_for_all(lags.tolist(), at_once)
         rate, limit, _, pause, _ = self.fleet
         served = rate * max(0.0, limit - self.oldest - pause)
 
@@ -389,20 +382,20 @@ class Outlook(NamedTuple):
             loads = self.loads(group_of)
             return loads.total(np.maximum(0.0, loads.lag - served))
 
-        fewer = late(now) < late(both[:at_once]) - TIE
-        return Packed(both, np.concatenate((np.where(fewer[:, None], now, both[:at_once]), rest)))
+        fewer = late(of_waiting) < late(usual) - TIE
+        return np.concatenate((np.where(fewer[:, None], of_waiting, usual), groupings[at_once:]))
 
     def loads(self, group_of: Ints) -> Loads:
         """Shares of the arrivals and waiting events by group."""
         return Loads.of(group_of, self.estimates.shares, self.lags)
 
-    def score(self, candidates: Candidates, packed: Packed) -> Scores:
-        """J of all candidates, the present one first. A jump falls on the usual groups."""
+    def score(self, candidates: Candidates, packed: Ints) -> Scores:
+        """J of all candidates, the present one first. ``packed``: LPT(n) for n from 1 on, on which a jump falls."""
         loads = self.loads(candidates.group_of)
         missed, next_replicas = self.by_load(candidates.replicas, candidates.group_of, loads)
-        of_a_jump = self.late_of_a_jump(packed.usual)[candidates.replicas - 1]
+        of_a_jump = self.late_of_a_jump(packed)[candidates.replicas - 1]
         jump = self.jump * self.estimates.jumps.rate * of_a_jump
-        waiting, paused = self.waiting(candidates, loads, packed.now), self.paused(candidates, loads)
+        waiting, paused = self.waiting(candidates, loads, packed), self.paused(candidates, loads)
         waiting = waiting + self.starting(candidates, loads, missed)
         running = candidates.replicas + self.price * (missed + jump)
         fewer = candidates.replicas < self.replicas
@@ -632,7 +625,7 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         groups, regrouped = chosen.groups, target == chosen.replicas and chosen.changed
         if target > observed.replicas.joined > 0:
             waits = [(at_s - observed.time_s) / p.decision_interval_s + fleet.start_up for at_s in starting_s]
-            groups, regrouped = while_starting(tick, outlook, packed.now, waits), True
+            groups, regrouped = while_starting(tick, outlook, packed, waits), True
             why["grouped"] = len(groups)
         if target == tick.replicas and regrouped and not same_grouping(groups, tick.current):
             return tick.reassigned(groups, why), following
@@ -693,22 +686,23 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         )
 
 
-def choose(tick: StreamTick, outlook: Outlook, packed: Packed, first: float) -> tuple[Candidate, dict[str, Term]]:
-    """The candidate of the least cost, the present one if none is cheaper, with the arithmetic. ``first``: price.
+def choose(tick: StreamTick, outlook: Outlook, packed: Ints, first: float) -> tuple[Candidate, dict[str, Term]]:
+    """The candidate of the least cost, the present one if none is cheaper, with the arithmetic. ``packed``: LPT(n) for
+    n from 1 on; ``first``: price.
     """
     ready, starting = tick.observation.replicas.joined, tick.replicas - tick.observation.replicas.joined
-    now, groupings = tick.replicas, packed.now
+    now = tick.replicas
     others = np.arange(1, tick.most + 1)
     present: list[tuple[int, Any, bool, bool]] = []
     if 0 < now <= tick.most:
         others = others[others != now]
-        kept = groupings[now - 1] if starting else group_numbers(tick.current, len(tick.partitions))
+        kept = packed[now - 1] if starting else group_numbers(tick.current, len(tick.partitions))
         present.append((now, kept, starting > 0, starting == 0))
-        if not starting and not same_grouping(groups_of(groupings[now - 1].tolist(), now), tick.current):
-            present.append((now, groupings[now - 1], True, True))
+        if not starting and not same_grouping(groups_of(packed[now - 1].tolist(), now), tick.current):
+            present.append((now, packed[now - 1], True, True))
     candidates = Candidates(
         np.array([*(each[0] for each in present), *others.tolist()], dtype=np.int64),
-        np.concatenate([*(np.array([each[1]], dtype=np.int64) for each in present), groupings[others - 1]]),
+        np.concatenate([*(np.array([each[1]], dtype=np.int64) for each in present), packed[others - 1]]),
         np.array([*(each[2] for each in present), *[True] * len(others)]),
         np.array(
             [*(each[3] for each in present), *(others <= ready if outlook.fleet.start_up else others > 0).tolist()]
