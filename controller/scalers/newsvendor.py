@@ -375,14 +375,8 @@ class Outlook(NamedTuple):
             return groupings
         at_once = most if self.fleet.in_time(self.estimates) else min(self.ready, most)
         usual, of_waiting = groupings[:at_once], lpt_for_all(lags.tolist(), at_once)
-        rate, limit, _, pause, _ = self.fleet
-        served = rate * max(0.0, limit - self.oldest - pause)
-
-        def late(group_of: Ints) -> Floats:
-            loads = self.loads(group_of)
-            return loads.total(np.maximum(0.0, loads.lag - served))
-
-        fewer = late(of_waiting) < late(usual) - TIE
+        stopped = np.full(at_once, self.fleet.pause)
+        fewer = self.too_late(self.loads(of_waiting), stopped) < self.too_late(self.loads(usual), stopped) - TIE
         return np.concatenate((np.where(fewer[:, None], of_waiting, usual), groupings[at_once:]))
 
     def loads(self, group_of: Ints) -> Loads:
@@ -460,20 +454,23 @@ class Outlook(NamedTuple):
         late = beta * deviation * (_density(z) - z * above) + (1 - beta) * mean * above
         return loads.total(np.where(q > 0, late, 0.0))
 
+    def too_late(self, loads: Loads, stopped: Floats) -> Floats:
+        """By grouping, events that wait now and cannot be finished in time if the group stops first for so long."""
+        left = np.maximum(0.0, self.fleet.limit - self.oldest - stopped)
+        return loads.total(np.maximum(0.0, loads.lag - self.fleet.rate * loads.each(left)))
+
     def waiting(self, candidates: Candidates, loads: Loads, packed: Ints) -> Floats:
         """Events that wait now and cannot be finished in time: in the candidate's groups, or until its replicas have
         started in those of now, or of those that have joined if a burst can still be grouped anew.
         """
         rate, limit, _, pause, _ = self.fleet
-        stopped = np.where(candidates.changed & candidates.at_once, pause, 0.0)
-        left = np.maximum(0.0, limit - self.oldest - stopped)
+        at_once = self.too_late(loads, np.where(candidates.changed & candidates.at_once, pause, 0.0))
         later = sum(
             max(0.0, sum(self.lags[p] for p in group) - rate * max(0.0, limit - self.oldest)) for group in self.in_force
         )
-        at_once = loads.total(np.maximum(0.0, loads.lag - rate * loads.each(left)))
         if self.fleet.regroups_bursts(self.estimates):
             joined = self.loads(packed[self.ready - 1 : self.ready])
-            later = min(later, float(np.maximum(0.0, joined.lag - rate * max(0.0, limit - self.oldest - pause)).sum()))
+            later = min(later, float(self.too_late(joined, np.array([pause]))[0]))
         return np.where(candidates.at_once, at_once, later)
 
     def burst_cannot_wait(self, packed: Ints, ready: int, soon: int, wait: float) -> bool:
