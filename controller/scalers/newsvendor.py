@@ -19,13 +19,14 @@ import numpy.typing as npt
 
 from controller.scalers.shared.base import JITTER, CannotDecide, all_reasons
 from controller.scalers.shared.beliefs import Beliefs, Believed, typical
+from controller.scalers.shared.differencing import differencing
 from controller.scalers.shared.estimates import SETTLING, Estimates
 from controller.scalers.shared.jumps import REMEMBERED, STEPS, JumpPrice
 from controller.scalers.shared.lpt import group_numbers, groups_of, lpt_for_all
 from controller.scalers.shared.newsvendor import PATIENCE, CumulativePrice, clip, first_price
 from controller.scalers.shared.parameters import Candidates as Values
 from controller.scalers.shared.parameters import NotNegative, OpenShare, Positive
-from controller.scalers.shared.recourse import Load, Service, weights
+from controller.scalers.shared.recourse import FEW_PARTITIONS, Load, Service, weights
 from controller.scalers.shared.stream_scaler import RateState, StreamParameters, StreamScaler, StreamTick
 from penstock.contracts import ARRIVAL_SLOTS, Decision, Groups, StreamObservation, Term, hold
 from penstock.plan import match_members, same_grouping
@@ -365,16 +366,20 @@ class Outlook(NamedTuple):
         return max(self.estimates.forecast(0), self.estimates.forecast(self.fleet.ahead - 1))
 
     def packed(self, most: int) -> Ints:
-        """LPT(n) for n from 1 to ``most``, of the events that wait and those of the next interval. Of a burst that can
-        still be grouped anew, of those that wait only, where fewer of them are late by that: the next one is grouped,
-        too. If jumps are expected, groups are those on which a jump is to fall.
+        """Groups for each number of replicas from 1 to ``most``: LPT of the events that wait and those of the next
+        interval. A burst that can still be grouped anew is grouped by the events that wait only, where fewer of them
+        are late by that: the next one is grouped, too. If jumps are expected, groups are those that a jump falls on.
         """
         shares, lags = np.asarray(self.estimates.shares), np.asarray(self.lags, dtype=np.float64)
         groupings = lpt_for_all((np.maximum(1.0, self.estimates.forecast(0)) * shares + lags).tolist(), most)
         if self.estimates.jumps.rate or not self.fleet.regroups_bursts(self.estimates):
             return groupings
         at_once = most if self.fleet.in_time(self.estimates) else min(self.ready, most)
-        usual, of_waiting = groupings[:at_once], lpt_for_all(lags.tolist(), at_once)
+        usual, waiting = groupings[:at_once], lags.tolist()
+        if len(waiting) <= FEW_PARTITIONS:
+            of_waiting = np.array([differencing(waiting, n) for n in range(1, at_once + 1)])
+        else:
+            of_waiting = lpt_for_all(waiting, at_once)
         stopped = np.full(at_once, self.fleet.pause)
         fewer = self.too_late(self.loads(of_waiting), stopped) < self.too_late(self.loads(usual), stopped) - TIE
         return np.concatenate((np.where(fewer[:, None], of_waiting, usual), groupings[at_once:]))

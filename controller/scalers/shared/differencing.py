@@ -1,0 +1,27 @@
+"""The largest differencing method: groups of nearly equal weight, nearer to it than longest processing time first.
+
+Karmarkar and Karp, "The differencing method of set partitioning" (1982), for any number of groups.
+"""
+
+import heapq
+from collections.abc import Sequence
+
+
+def differencing(weights: Sequence[float], groups: int) -> list[int]:
+    """The group of each partition. Of all partial groupings, the two whose groups differ most are joined, the largest
+    groups of one with the smallest of the other, until one is left. Ties: more partitions count as larger.
+    """
+    empty = [(0.0, ())] * (groups - 1)
+    left = [(-weight, p, [(weight, (p,)), *empty]) for p, weight in enumerate(weights)]
+    heapq.heapify(left)
+    while len(left) > 1:
+        _, number, first = heapq.heappop(left)
+        second = left[0][2]
+        pairs = zip(first, reversed(second), strict=True)
+        joined = sorted(((a + b, p + q) for (a, p), (b, q) in pairs), key=lambda group: (-group[0], -len(group[1])))
+        heapq.heapreplace(left, (joined[-1][0] - joined[0][0], number, joined))
+    group_of = [0] * len(weights)
+    for number, (_, members) in enumerate(left[0][2]):
+        for p in members:
+            group_of[p] = number
+    return group_of
