@@ -7,8 +7,8 @@ the same command, then ``--set system.<name>=<value>``.
 
 START_UP_S = 1.2
 """Seconds from the request of a replica until it has joined the group. Measured: 1.1 to 1.2 s on a quiet machine, 2.2 s
-(p90 4.0 s) while all cores are busy. A pod: 2 to 10 s, with its image on the node. Later runs on two other quiet
-machines have 0.68 s (p90 0.77 s) and 1.03 s (p90 1.70 s): the default lies within what machines differ by.
+(p90 4.0 s) while all cores are busy. A pod: 2 to 10 s, with its image on the node. Later runs on quiet machines
+have 0.68 s (p90 0.8 s) in ten minutes, and 1.03 s (p90 1.70 s) in a minute each: the default is that of short runs.
 """
 REBALANCE_S = 0.03
 """Seconds of a rebalance, from the stop of the last member until all resume, when all members are notified at once.
@@ -17,7 +17,7 @@ Measured: 0.027 s from a new plan until all partitions are consumed again, the m
 """
 STOP_S = 0.7
 """Seconds from the release of a replica's last partition until it is gone. Measured: 0.7 to 1.4 s with busy cores,
-0.3 and 0.54 s in later runs on two quiet machines (decision 0030).
+0.3 and 0.54 s in later runs on quiet machines (decision 0030).
 """
 RESTART_S = 3.0
 """Seconds from the kill of a controller or forwarder until it works again, for processes. Measured from the kill to the

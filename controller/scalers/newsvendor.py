@@ -367,19 +367,18 @@ class Outlook(NamedTuple):
 
     def packed(self, most: int) -> Ints:
         """Groups for each number of replicas from 1 to ``most``: LPT of the events that wait and those of the next
-        interval. A burst that can still be grouped anew is grouped by the events that wait only, where fewer of them
-        are late by that: the next one is grouped, too. If jumps are expected, groups are those that a jump falls on.
+        interval. Of few partitions, a burst that can still be grouped anew is grouped by the events that wait only,
+        where fewer of them are late by that: the next one is grouped, too. If jumps are expected, groups are those that
+        a jump falls on.
         """
         shares, lags = np.asarray(self.estimates.shares), np.asarray(self.lags, dtype=np.float64)
         groupings = lpt_for_all((np.maximum(1.0, self.estimates.forecast(0)) * shares + lags).tolist(), most)
-        if self.estimates.jumps.rate or not self.fleet.regroups_bursts(self.estimates):
+        few = len(self.lags) <= FEW_PARTITIONS  # beyond, groups differ little
+        if not few or self.estimates.jumps.rate or not self.fleet.regroups_bursts(self.estimates):
             return groupings
         at_once = most if self.fleet.in_time(self.estimates) else min(self.ready, most)
-        usual, waiting = groupings[:at_once], lags.tolist()
-        if len(waiting) <= FEW_PARTITIONS:
-            of_waiting = np.array([differencing(waiting, n) for n in range(1, at_once + 1)])
-        else:
-            of_waiting = lpt_for_all(waiting, at_once)
+        usual = groupings[:at_once]
+        of_waiting = np.array([differencing(lags.tolist(), n) for n in range(1, at_once + 1)])
         stopped = np.full(at_once, self.fleet.pause)
         fewer = self.too_late(self.loads(of_waiting), stopped) < self.too_late(self.loads(usual), stopped) - TIE
         return np.concatenate((np.where(fewer[:, None], of_waiting, usual), groupings[at_once:]))
