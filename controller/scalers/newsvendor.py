@@ -376,9 +376,9 @@ class Outlook(NamedTuple):
         few = len(self.lags) <= FEW_PARTITIONS  # beyond, groups differ little
         if not few or self.estimates.jumps.rate or not self.fleet.regroups_bursts(self.estimates):
             return groupings
-        at_once = most if self.fleet.in_time(self.estimates) else min(self.ready, most)
+        at_once = most if self.fleet.in_time(self.estimates) else self.ready
         usual = groupings[:at_once]
-        of_waiting = np.array([differencing(lags.tolist(), n) for n in range(1, at_once + 1)])
+        of_waiting = np.array([differencing(self.lags, n) for n in range(1, at_once + 1)])
         stopped = np.full(at_once, self.fleet.pause)
         fewer = self.too_late(self.loads(of_waiting), stopped) < self.too_late(self.loads(usual), stopped) - TIE
         return np.concatenate((np.where(fewer[:, None], of_waiting, usual), groupings[at_once:]))
@@ -459,7 +459,7 @@ class Outlook(NamedTuple):
         return loads.total(np.where(q > 0, late, 0.0))
 
     def too_late(self, loads: Loads, stopped: Floats) -> Floats:
-        """By grouping, events that wait now and cannot be finished in time if the group stops first for so long."""
+        """By grouping, events that wait now and will be late. ``stopped``: time of a rebalance before their service."""
         left = np.maximum(0.0, self.fleet.limit - self.oldest - stopped)
         return loads.total(np.maximum(0.0, loads.lag - self.fleet.rate * loads.each(left)))
 

@@ -6,6 +6,8 @@ Karmarkar and Karp, "The differencing method of set partitioning" (1982), for an
 import heapq
 from collections.abc import Sequence
 
+from controller.scalers.shared.lpt import group_numbers
+
 
 def differencing(weights: Sequence[float], groups: int) -> list[int]:
     """The group of each partition. Of all partial groupings, the two whose groups differ most are joined, the largest
@@ -15,13 +17,9 @@ def differencing(weights: Sequence[float], groups: int) -> list[int]:
     left = [(-weight, p, [(weight, (p,)), *empty]) for p, weight in enumerate(weights)]
     heapq.heapify(left)
     while len(left) > 1:
-        _, number, first = heapq.heappop(left)
-        second = left[0][2]
-        pairs = zip(first, reversed(second), strict=True)
-        joined = sorted(((a + b, p + q) for (a, p), (b, q) in pairs), key=lambda group: (-group[0], -len(group[1])))
-        heapq.heapreplace(left, (joined[-1][0] - joined[0][0], number, joined))
-    group_of = [0] * len(weights)
-    for number, (_, members) in enumerate(left[0][2]):
-        for p in members:
-            group_of[p] = number
-    return group_of
+        _, tie, first = heapq.heappop(left)
+        pairs = zip(first, reversed(left[0][2]), strict=True)
+        joined = [(weight + other, members + others) for (weight, members), (other, others) in pairs]
+        joined.sort(key=lambda group: (-group[0], -len(group[1])))
+        heapq.heapreplace(left, (joined[-1][0] - joined[0][0], tie, joined))
+    return group_numbers([members for _, members in left[0][2]], len(weights))

@@ -45,8 +45,8 @@ RAISED_TICKS: Final = 60
 OUTAGE_TICKS: Final = 900
 """More late events than a contract allows in so many intervals, and has allowed so far, are an outage, and no clump."""
 LEAST_PART: Final = 0.25
-"""Of the first price, which a cumulative price does not fall below: a small load has no late events at any price, and a
-price that fell meanwhile is too low for the next peak.
+"""A cumulative price does not fall below this part of the first one. A small load has no late events at any price. If
+its price fell without a limit, too few replicas would be ready when the load rises again.
 """
 LEAST_PART_STARTING: Final = 0.5
 """That part where a start-up is long: then late events come before any answer to them. Half as much at
