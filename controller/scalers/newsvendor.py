@@ -67,6 +67,10 @@ OVERDUE: Final = 0.5
 """Of a start-up: a replica that takes longer by this part, and one interval, is not counted on."""
 GAP: Final = 1.5
 """Intervals from one reading to the next: a reading is missing."""
+SPREAD: Final = 0.01
+"""Of the next burst, its weight where partitions are grouped for a replica that joins in the midst of this one: it is
+grouped in its turn, but partitions of which no event waits are not to be left to one replica.
+"""
 TIE: Final = 1e-9
 
 
@@ -256,14 +260,15 @@ class Fleet(NamedTuple):
 
 class Candidate(NamedTuple):
     """A number of replicas with the grouping that it would end with, and the events that its rebalance makes late.
-    ``idle``: fewer replicas would cost less, but for the change. ``late_of_a_jump``: events that a jump makes late with
-    the present replicas; ``late_by_price``: those per interval with the replicas that each price of a late event asks
-    for.
+    ``staying``: the better groups of the present number. ``idle``: fewer replicas would cost less, but for the change.
+    ``late_of_a_jump``: events that a jump makes late with the present replicas; ``late_by_price``: those per interval
+    with the replicas that each price of a late event asks for.
     """
 
     replicas: int
     groups: Groups
     changed: bool
+    staying: Groups
     late_by_pause: float
     idle: bool
     late_of_a_jump: float
@@ -477,23 +482,46 @@ class Outlook(NamedTuple):
             later = min(later, float(self.too_late(joined, np.array([pause]))[0]))
         return np.where(candidates.at_once, at_once, later)
 
-    def burst_cannot_wait(self, packed: Ints, ready: int, soon: int, wait: float) -> bool:
+    def serves_a_burst(self, wait: float) -> bool:
+        """Whether a burst that can still be grouped anew is in time after so many intervals and a rebalance."""
+        left = self.fleet.limit - self.oldest - wait - self.fleet.pause
+        return wait > JITTER and left > 0 and self.fleet.regroups_bursts(self.estimates)
+
+    def lags_after(self, wait: float, arrived: Sequence[int]) -> list[float]:
+        """Events of each partition that wait after so many intervals with the groups of now. ``arrived``: of the last
+        interval. A replica serves one partition after the other, first the one that it has begun; the order of the
+        others is not known, and each gets the same part of the rest of the time.
+        """
+        lags = [float(lag) for lag in self.lags]
+        for group in self.in_force:
+            served, begun = self.fleet.rate * wait, [p for p in group if 0 < lags[p] < arrived[p]]
+            for p in begun:
+                served, lags[p] = max(0.0, served - lags[p]), max(0.0, lags[p] - served)
+            others = [p for p in group if p not in begun]
+            left = 1 - served / max(served, sum(lags[p] for p in others), TIE)
+            for p in others:
+                lags[p] *= left
+        return lags
+
+    def packed_then(self, usual: Ints, lags: Sequence[float], replicas: int) -> Ints:
+        """Groups for replicas that join in the midst of a burst, of which so many events wait then: few partitions are
+        grouped by these. ``usual``: else.
+        """
+        if len(lags) > FEW_PARTITIONS or self.estimates.jumps.rate:
+            return usual
+        next_ones = SPREAD * self.events * np.asarray(self.estimates.shares)
+        return np.array(differencing((next_ones + lags).tolist(), replicas))
+
+    def burst_cannot_wait(self, ready: Ints, soon: Ints, lags: Sequence[float], wait: float) -> bool:
         """Whether a burst has fewer late events if it is grouped for those that have joined, and not for those that
-        join within its limit, in ``wait`` intervals: until then such a plan leaves the groups as they are. A further
-        member stops the group in both cases.
+        join within its limit, in ``wait`` intervals, when ``lags`` are left: until then such a plan leaves the groups
+        as they are. A further member stops the group in both cases.
         """
         rate, limit, _, pause, _ = self.fleet
         left = limit - self.oldest - wait - pause
-        if wait <= JITTER or left <= 0 or not self.fleet.regroups_bursts(self.estimates):
-            return False
-        lags = list(self.lags)
-        for group in self.in_force:
-            served = rate * wait
-            for p in group:  # one partition after the other
-                served, lags[p] = max(0.0, served - lags[p]), max(0.0, lags[p] - served)
-        both = np.array([packed[soon - 1], packed[ready - 1]])
-        loads = self.loads(both)
-        later, _ = self.by_load(np.array([soon, soon]), both, loads)
+        both = np.array([soon, ready])
+        loads, replicas = self.loads(both), int(soon.max()) + 1
+        later, _ = self.by_load(np.array([replicas, replicas]), both, loads)
         waits = Loads.of(both[:1], self.estimates.shares, lags).lag
         late_with_all = np.maximum(0.0, waits - rate * left).sum()
         now = loads.lag[loads.first[1] :]
@@ -623,10 +651,12 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             why["reason"] = f"{wanted}, more than {fleet.patience} are needed"
         starting_s = requests(state.starting_s, observed, target)
         following = msgspec.structs.replace(following, starting_s=starting_s)
-        groups, regrouped = chosen.groups, target == chosen.replicas and chosen.changed
+        groups, regrouped = chosen.groups, chosen.changed
+        if target != chosen.replicas:  # until fewer replicas have been enough for long, bursts are grouped for all
+            groups, regrouped = chosen.staying, True
         if target > observed.replicas.joined > 0:
             waits = [(at_s - observed.time_s) / p.decision_interval_s + fleet.start_up for at_s in starting_s]
-            groups, regrouped = while_starting(tick, outlook, packed, waits), True
+            groups, regrouped = while_starting(tick, outlook, packed, waits, [sum(each) for each in slots]), True
             why["grouped"] = len(groups)
         if target == tick.replicas and regrouped and not same_grouping(groups, tick.current):
             return tick.reassigned(groups, why), following
@@ -674,9 +704,10 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         if fewer > fleet.patience and fleet.long_pause:
             until = e.ticks + ceil(fleet.horizon)
             scale_ins = scale_ins.begun(until, late.counted, chosen.late_by_pause / outlook.scale_in)
-        if chosen.replicas == tick.replicas and chosen.changed:
+        waiting = 0 < fewer <= fleet.patience
+        if chosen.changed if chosen.replicas == tick.replicas else waiting and chosen.staying is not tick.current:
             stopped_until = fleet.after_rebalance(e)
-        kept = chosen.replicas == tick.replicas or 0 < fewer <= fleet.patience
+        kept = chosen.replicas == tick.replicas or waiting
         return msgspec.structs.replace(
             learned,
             fewer=fewer,
@@ -717,6 +748,8 @@ def choose(tick: StreamTick, outlook: Outlook, packed: Ints, first: float) -> tu
             best = index
     replicas, changed = int(candidates.replicas[best]), bool(candidates.changed[best])
     groups = tick.current if present and best == 0 else groups_of(candidates.group_of[best].tolist(), replicas)
+    anew = len(present) > 1 and cost[1] < cost[0] - TIE
+    staying = groups_of(packed[now - 1].tolist(), now) if anew else tick.current
     why: dict[str, Term] = {
         "candidates": candidates.replicas.tolist(),
         "regrouped": candidates.changed.tolist(),
@@ -735,7 +768,7 @@ def choose(tick: StreamTick, outlook: Outlook, packed: Ints, first: float) -> tu
     idle = bool((scores.running[candidates.replicas < now] < scores.running[0]).any())
     by_price = by_prices(candidates.replicas, scores, first) if outlook.estimates.jumps.rate else (0.0,) * len(STEPS)
     paused, of_a_jump = float(scores.paused[best]), float(scores.of_a_jump[0])
-    return Candidate(replicas, groups, changed, paused, idle, of_a_jump, by_price), why
+    return Candidate(replicas, groups, changed, staying, paused, idle, of_a_jump, by_price), why
 
 
 def requests(before: tuple[float, ...], observed: StreamObservation, replicas: int) -> tuple[float, ...]:
@@ -749,17 +782,25 @@ def requests(before: tuple[float, ...], observed: StreamObservation, replicas: i
     return (*times[:wanted], *(observed.time_s for _ in range(wanted - len(times))))
 
 
-def while_starting(tick: StreamTick, outlook: Outlook, packed: Ints, waits: Sequence[float]) -> Groups:
+def while_starting(
+    tick: StreamTick, outlook: Outlook, packed: Ints, waits: Sequence[float], arrived: Sequence[int]
+) -> Groups:
     """Groups of those that will have joined by the next decision; of those that have joined, if no other will, where
     that makes fewer events late until then. ``waits``: intervals until each other one is expected. One that is long
-    overdue may never join, and a plan that names it would wait for it.
+    overdue may never join, and a plan that names it would wait for it. ``arrived``: events of the last interval by
+    partition.
     """
     ready, overdue = min(tick.observation.replicas.joined, tick.most), -1 - OVERDUE * outlook.fleet.start_up
     joining = [wait for wait in waits if overdue <= wait <= 1 + JITTER]
     soon = min(ready + len(joining), tick.most)
     if soon > ready:
-        most = ready if outlook.burst_cannot_wait(packed, ready, soon, max(joining)) else soon
-        return groups_of(packed[most - 1].tolist(), most)
+        for_ready, for_all, wait = packed[ready - 1], packed[soon - 1], max(joining)
+        if outlook.serves_a_burst(wait):
+            lags = outlook.lags_after(wait, arrived)
+            for_all = outlook.packed_then(for_all, lags, soon)
+            if outlook.burst_cannot_wait(for_ready, for_all, lags, wait):
+                for_all, soon = for_ready, ready
+        return groups_of(for_all.tolist(), soon)
     now = outlook._replace(replicas=ready, fleet=outlook.fleet._replace(start_up=0.0))
     group_of = np.array([group_numbers(outlook.in_force, len(tick.partitions)), packed[ready - 1]])
     both = Candidates(np.array([ready, ready]), group_of, np.array([False, True]), np.array([True, True]))

@@ -645,9 +645,10 @@ def test_while_replicas_start_those_that_have_joined_are_grouped_and_then_all_th
 @pytest.mark.parametrize(
     ("start_up_s", "lags", "groups"),
     [
-        (1.2, (60, 50, 5, 5, 5), 2),  # after 0.2 s in the old groups, 20 of partition 1 would be late; 5 in new ones
-        (1.2, (15, 60, 45, 45, 5), 3),  # the two that have joined are late in any groups
-        (1.0, (60, 50, 5, 5, 5), 3),  # it joins now
+        # Partition 0 is begun: after 0.2 s in the old groups, 35 of partition 1 would be late; 5 in new ones.
+        (1.2, (45, 70, 5, 5, 5), 2),
+        (1.2, (15, 60, 45, 40, 10), 3),  # the two that have joined are late in any groups
+        (1.0, (45, 70, 5, 5, 5), 3),  # it joins now
     ],
 )
 def test_a_burst_does_not_wait_for_a_replica_that_joins_within_its_limit(
@@ -660,7 +661,7 @@ def test_a_burst_does_not_wait_for_a_replica_that_joins_within_its_limit(
         if tick == 30:  # one is on its way, as if it was requested now
             group.state = msgspec.structs.replace(group.state, starting_s=())
         counts = ReplicaCounts(joined=2, started=1 if tick >= 30 else 0)
-        observation = group.observe([60, 50, 50, 50, 50], lags=lags if tick == 31 else (0,) * PARTITIONS)
+        observation = group.observe([60, 70, 50, 40, 40], lags=lags if tick == 31 else (0,) * PARTITIONS)
         group.tick(msgspec.structs.replace(observation, replicas=counts, assigned=held))
         if tick < 31:
             group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))
@@ -691,6 +692,48 @@ def test_a_burst_that_can_still_be_grouped_is_grouped_by_its_own_events(changed:
     assert group.replicas == 2
     # 67 are served before the limit. Grouped by the load of a second and these together, 76 wait for one replica.
     assert max(sum(burst[p] for p in each) for each in group.plan) == (66 if changed else 76)
+
+
+@pytest.mark.parametrize(
+    ("burst", "lags", "apart"),
+    [
+        # Partitions 0 and 2 are begun, and done in 0.2 s: 30 of partition 1 and 20 of 3 and 4 each are left then.
+        ((55, 30, 50, 30, 30), (40, 30, 20, 30, 30), {1, 3, 4}),
+        # Partitions 1 and 4 are begun: 45 of partition 0 are left, and 30 of 2 and 3 each.
+        ((65, 40, 45, 45, 40), (65, 20, 45, 45, 10), {0, 2, 3}),
+    ],
+)
+def test_groups_for_a_replica_that_joins_in_a_burst_balance_what_is_left_then(
+    burst: Sequence[int], lags: Sequence[int], apart: set[int]
+) -> None:
+    held = {"payments-1": (0, 1), "payments-2": (2, 3, 4)}
+    group = Group(make(start_up_s=1.2, price_s=0.5))
+    for tick in range(101):
+        group.replicas, group.plan = 2, ((0, 1), (2, 3, 4))
+        arrivals = np.round(np.array(burst) * min(1.0, 0.5 + tick / 160)).astype(int).tolist()
+        if tick == 100:
+            group.replicas, group.state = 3, msgspec.structs.replace(group.state, starting_s=(group.time_s,))
+        observation = group.observe(arrivals, lags=lags if tick == 100 else (0,) * PARTITIONS)
+        counts = ReplicaCounts(joined=2, started=group.replicas - 2)
+        group.tick(msgspec.structs.replace(observation, replicas=counts, assigned=held))
+    assert len(group.plan) == group.replicas == 3
+    assert all(len(apart.intersection(each)) == 1 for each in group.plan)
+
+
+def test_a_burst_is_grouped_anew_though_fewer_replicas_would_be_enough() -> None:
+    """They have to be enough for a fifth of the start-up; until then, all replicas serve the burst in equal parts."""
+    group, burst = Group(make(start_up_s=1.2, price_s=0.5)), (60, 50, 10, 5, 5)
+    for tick in range(100):
+        group.replicas, group.plan = 3, ((0, 1), (2,), (3, 4))
+        group.tick(group.observe(np.round(np.array(burst) * min(1.0, 0.5 + tick / 160)).astype(int).tolist()))
+    group.replicas, group.plan = 3, ((0, 1), (2,), (3, 4))
+    group.state = msgspec.structs.replace(group.state, fewer=0)
+    decision = group.tick(group.observe(burst, lags=burst))
+    why = decision.why["payments"]
+    assert why["wanted"] == 2
+    assert why["reason"] == "fewer replicas are wanted for 1 decisions, more than 1 are needed"
+    assert decision.action == "reassign"
+    assert max(sum(burst[p] for p in each) for each in group.plan) == 60
 
 
 def test_a_replica_that_is_long_overdue_keeps_no_plan_waiting() -> None:
