@@ -704,10 +704,10 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
         if fewer > fleet.patience and fleet.long_pause:
             until = e.ticks + ceil(fleet.horizon)
             scale_ins = scale_ins.begun(until, late.counted, chosen.late_by_pause / outlook.scale_in)
-        waiting = 0 < fewer <= fleet.patience
-        if chosen.changed if chosen.replicas == tick.replicas else waiting and chosen.staying is not tick.current:
+        kept = chosen.replicas == tick.replicas or 0 < fewer <= fleet.patience
+        regrouped = chosen.changed if chosen.replicas == tick.replicas else chosen.staying is not tick.current
+        if kept and regrouped:
             stopped_until = fleet.after_rebalance(e)
-        kept = chosen.replicas == tick.replicas or waiting
         return msgspec.structs.replace(
             learned,
             fewer=fewer,
