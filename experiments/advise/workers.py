@@ -6,9 +6,10 @@ import signal
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from queue import SimpleQueue
 
 from experiments.advise.trial import Outcome, Trial, simulate
 from experiments.processes import begin_process
@@ -33,7 +34,12 @@ def on_processes(jobs: int, first: Trial) -> Iterator[CarryOut]:
         numbers: dict[Future[Outcome], int] = {
             pool.submit(simulate, trial): number for number, trial in enumerate(trials)
         }
-        for future in as_completed(numbers):
+        # In the order in which they end; ``as_completed`` has none for those that have ended before it is called.
+        ended: SimpleQueue[Future[Outcome]] = SimpleQueue()
+        for future in numbers:
+            future.add_done_callback(ended.put)
+        for _ in numbers:
+            future = ended.get()
             tell(numbers[future], future.result())
 
     try:
