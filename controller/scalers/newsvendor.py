@@ -370,6 +370,12 @@ class Outlook(NamedTuple):
         """m: events of the next interval, or of the first in which a replica requested now serves, if that is more."""
         return max(self.estimates.forecast(0), self.estimates.forecast(self.fleet.ahead - 1))
 
+    @property
+    def groups_own_events(self) -> bool:
+        """Bursts can be grouped anew by their own events: few partitions, and no jump is expected."""
+        few = len(self.lags) <= FEW_PARTITIONS  # beyond, groups differ little
+        return few and not self.estimates.jumps.rate and self.fleet.regroups_bursts(self.estimates)
+
     def packed(self, most: int) -> Ints:
         """Groups for each number of replicas from 1 to ``most``: LPT of the events that wait and those of the next
         interval. Of few partitions, a burst that can still be grouped anew is grouped by the events that wait only,
@@ -378,8 +384,7 @@ class Outlook(NamedTuple):
         """
         shares, lags = np.asarray(self.estimates.shares), np.asarray(self.lags, dtype=np.float64)
         groupings = lpt_for_all((np.maximum(1.0, self.estimates.forecast(0)) * shares + lags).tolist(), most)
-        few = len(self.lags) <= FEW_PARTITIONS  # beyond, groups differ little
-        if not few or self.estimates.jumps.rate or not self.fleet.regroups_bursts(self.estimates):
+        if not self.groups_own_events:
             return groupings
         at_once = most if self.fleet.in_time(self.estimates) else self.ready
         usual = groupings[:at_once]
@@ -482,10 +487,13 @@ class Outlook(NamedTuple):
             later = min(later, float(self.too_late(joined, np.array([pause]))[0]))
         return np.where(candidates.at_once, at_once, later)
 
+    def left_after(self, wait: float) -> float:
+        """Time that is left to the events that wait now after so many intervals and a rebalance."""
+        return self.fleet.limit - self.oldest - wait - self.fleet.pause
+
     def serves_a_burst(self, wait: float) -> bool:
         """Whether a burst that can still be grouped anew is in time after so many intervals and a rebalance."""
-        left = self.fleet.limit - self.oldest - wait - self.fleet.pause
-        return wait > JITTER and left > 0 and self.fleet.regroups_bursts(self.estimates)
+        return wait > JITTER and self.left_after(wait) > 0 and self.fleet.regroups_bursts(self.estimates)
 
     def lags_after(self, wait: float, arrived: Sequence[int]) -> list[float]:
         """Events of each partition that wait after so many intervals with the groups of now. ``arrived``: of the last
@@ -504,10 +512,10 @@ class Outlook(NamedTuple):
         return lags
 
     def packed_then(self, usual: Ints, lags: Sequence[float], replicas: int) -> Ints:
-        """Groups for replicas that join in the midst of a burst, of which so many events wait then: few partitions are
-        grouped by these. ``usual``: else.
+        """Groups for replicas that join in the midst of a burst, of which so many events wait then. ``usual``: where
+        bursts are not grouped by their own events.
         """
-        if len(lags) > FEW_PARTITIONS or self.estimates.jumps.rate:
+        if not self.groups_own_events:
             return usual
         next_ones = SPREAD * self.events * np.asarray(self.estimates.shares)
         return np.array(differencing((next_ones + lags).tolist(), replicas))
@@ -517,8 +525,7 @@ class Outlook(NamedTuple):
         join within its limit, in ``wait`` intervals, when ``lags`` are left: until then such a plan leaves the groups
         as they are. A further member stops the group in both cases.
         """
-        rate, limit, _, pause, _ = self.fleet
-        left = limit - self.oldest - wait - pause
+        rate, pause, left = self.fleet.rate, self.fleet.pause, self.left_after(wait)
         both = np.array([soon, ready])
         loads, replicas = self.loads(both), int(soon.max()) + 1
         later, _ = self.by_load(np.array([replicas, replicas]), both, loads)
@@ -651,14 +658,13 @@ class Newsvendor(StreamScaler[NewsvendorParameters, NewsvendorState]):
             why["reason"] = f"{wanted}, more than {fleet.patience} are needed"
         starting_s = requests(state.starting_s, observed, target)
         following = msgspec.structs.replace(following, starting_s=starting_s)
-        groups, regrouped = chosen.groups, chosen.changed
-        if target != chosen.replicas:  # until fewer replicas have been enough for long, bursts are grouped for all
-            groups, regrouped = chosen.staying, True
+        # Until fewer replicas have been enough for long, bursts are grouped for all.
+        groups = chosen.groups if target == chosen.replicas else chosen.staying
         if target > observed.replicas.joined > 0:
             waits = [(at_s - observed.time_s) / p.decision_interval_s + fleet.start_up for at_s in starting_s]
-            groups, regrouped = while_starting(tick, outlook, packed, waits, [sum(each) for each in slots]), True
+            groups = while_starting(tick, outlook, packed, waits, [sum(each) for each in slots])
             why["grouped"] = len(groups)
-        if target == tick.replicas and regrouped and not same_grouping(groups, tick.current):
+        if target == tick.replicas and not same_grouping(groups, tick.current):
             return tick.reassigned(groups, why), following
         return tick.resized(target, groups, why), following
 
